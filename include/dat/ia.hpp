@@ -104,14 +104,14 @@ public:
   /// Thread safety: safe.
   [[nodiscard]] static expected<ia> open(const ia_options& options = {}) noexcept;
 
-  /// Opens an adapter by its device name, "rx1" or, for another port than 1, "mlx5_0/2"; or by a name from
-  /// /etc/dat.conf or from the file that DAT_OVERRIDE names (see <dat/registry.hpp>).
+  /// Opens an adapter by its device name, "rx1" or, for another port than 1, "mlx5_0/2"; by a name from /etc/dat.conf
+  /// or from the file that DAT_OVERRIDE names; or by one that the program has added (see <dat/registry.hpp>).
   ///
   /// Errors: as open(), and also
   /// - `invalid_parameter`: the name is empty, has more than 255 characters, or names a port that the device does not
   ///   have
   /// - `provider_not_found`: no adapter has that name, or the port has no IP address
-  /// - `insufficient_resources` (resource_device): dat.conf has the name, and its device is absent
+  /// - `insufficient_resources` (resource_device): dat.conf or the program has the name, and its device is absent
   /// Allocates: yes.
   /// Blocks: briefly, in the kernel.
   /// Thread safety: safe.
@@ -359,6 +359,7 @@ public:
   [[nodiscard]] ibv_context* native_handle() const noexcept { return core_ ? core_->context() : nullptr; }
 
 private:
+  friend class registry;
   explicit ia(detail::ref<detail::ia_core> core) noexcept : unique_object(std::move(core)) {}
   [[nodiscard]] static expected<ia> make(detail::result<detail::adapter_location> where,
                                          const ia_options& options) noexcept;

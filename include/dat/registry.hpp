@@ -8,7 +8,7 @@
 #include <dat/port.hpp>
 #include <dat/timeout.hpp>
 
-#include <dat/detail/discovery/open_names.hpp>
+#include <dat/detail/discovery/registered_names.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -136,21 +136,26 @@ enum class ha_relationship : std::uint8_t { unrelated, related, unknown, conflic
   return "unknown ha_relationship";
 }
 
-/// The names of this host: one for each port of each device, and those of dat.conf. A snapshot: create another registry
-/// to see changes. Thread safety: a plain value; const members may be called from several threads.
+/// The names of this host: one for each port of each device, and those of dat.conf.
+///
+/// A process has one registry (uDAPL 2.0 §8.1): all objects that `system` returns, in all shared objects of a program,
+/// have the names in common that `add` has added and `remove` has removed, and `ia::open` opens the same names. The
+/// devices and dat.conf are a snapshot: call `system` again to see their changes. Programs do not share names.
+/// Thread safety: all members may be called from several threads at once, except moving and destruction.
 class registry {
 public:
-  /// A registry of these devices and names, independent of the host.
+  /// A registry of these devices and names, independent of the host and of the registry of the process, for tests.
+  /// Copies share the names that are added and removed.
   /// Allocates: yes.
   explicit registry(std::vector<device_port> devices, conf names = {})
-      : devices_(std::move(devices)), conf_(std::move(names)) {}
+      : registry(std::move(devices), std::move(names), detail::registered_names::make()) {}
 
-  /// The registry of this host.
+  /// The registry of this process, with the present devices and names of the host.
   /// Errors, Allocates, Blocks and Thread safety: as list_devices.
   [[nodiscard]] static expected<registry> system() {
     auto devices = list_devices();
     if (!devices) return devices.assume_error();
-    return registry(std::move(devices).assume_value(), conf::system());
+    return registry(std::move(devices).assume_value(), conf::system(), detail::registered_names::of_process());
   }
 
   /// Every name once for each API version and thread safety: devices first, in their order, then dat.conf in its order.
@@ -174,10 +179,11 @@ public:
   [[nodiscard]] expected<ia> open(std::string_view name, const provider_request& wanted = {},
                                   const ia_options& options = {}) const;
 
-  /// Adds a name for this program, for a port of `devices()` or for none yet (dat_registry_add_provider, uDAPL 2.0
-  /// §8.2.3). The host's registry and other programs do not see it.
+  /// Adds a name, for a port of `devices()` or for none yet (dat_registry_add_provider, uDAPL 2.0 §8.2.3). Other
+  /// programs do not see it. Adding the name of a device that was removed, for its port, undoes the removal.
   /// Errors: `provider_already_registered` for a name with the same version and thread safety; `invalid_parameter`
-  /// (arg2) for a name that is empty or longer than 255 characters. They leave the registry unchanged.
+  /// (arg2) for a name that is empty or longer than 255 characters; `insufficient_resources` (resource_memory). They
+  /// leave the registry unchanged.
   /// Allocates: yes.
   /// Blocks: no.
   /// Thread safety: as the class.
@@ -185,8 +191,9 @@ public:
 
   /// Removes a name with all its versions (dat_registry_remove_provider, uDAPL 2.0 §8.2.3): it is no longer listed or
   /// found.
-  /// Errors: `provider_in_use` while an ia is open that `open` of this registry, or of a copy, has opened by the name;
-  /// `invalid_parameter` (arg1) for a name that the registry does not have.
+  /// Errors: `provider_in_use` while an ia is open that `open` or, in the registry of the process, `ia::open` has
+  /// opened by the name; `invalid_parameter` (arg1) for a name that the registry does not have;
+  /// `insufficient_resources` (resource_memory).
   /// Allocates: yes.
   /// Blocks: no.
   /// Thread safety: as the class.
@@ -204,13 +211,15 @@ public:
   [[nodiscard]] const std::vector<conf_diagnostic>& diagnostics() const noexcept { return conf_.diagnostics; }
 
 private:
+  registry(std::vector<device_port> devices, conf file, detail::ref<detail::registered_names> names)
+      : devices_(std::move(devices)), conf_(std::move(file)), names_(std::move(names)) {}
   [[nodiscard]] const device_port* port_of(std::string_view instance_data) const noexcept;
+  /// The names of the devices and of dat.conf.
+  [[nodiscard]] std::vector<provider_info> host_names() const;
 
   std::vector<device_port> devices_;
   conf conf_;
-  std::vector<provider_info> added_;
-  std::vector<std::string> removed_;
-  detail::ref<detail::open_names> open_ = detail::open_names::make(); // copies share it
+  detail::ref<detail::registered_names> names_;
 };
 
 /// The requirements of RDMA that this host or this user lacks: a kernel module, a device, a permission. Each text has

@@ -148,7 +148,7 @@ TEST_CASE("entries of a host's dat.conf are kept field by field, chosen by their
   SHOWS("CONF-003");
   CHECK_FALSE(read.entries[1].thread_safe);
   CHECK(read.entries[1].version == dat::provider_version{"xyz", 5, 1});
-  auto registry = must(dat::registry::system());
+  dat::registry registry(must(dat::list_devices()), read); // of its own: the names below are not left in the process
   std::vector<std::uint32_t> refused;
   for (const auto& d : registry.diagnostics()) refused.push_back(d.line);
   CHECK(refused == std::vector<std::uint32_t>{3, 4, 5, 6, 7, 8, 10, 11});
@@ -168,9 +168,13 @@ TEST_CASE("entries of a host's dat.conf are kept field by field, chosen by their
   must(registry.add({.name = "site", .api_minor = 4, .thread_safe = true, .port = must(registry.find(rx(2))).port}));
   CHECK(must(registry.open("site", {2, 4})).name() == rx(2)); // the program has added this entry
   SHOWS("REG-007", "REQ-017", "REQ-018");
-  must(registry.add({.name = "ours", .port = must(registry.find(rx(2))).port}));
+  auto of_process = must(dat::registry::system());
+  must(of_process.add({.name = "ours", .port = must(registry.find(rx(2))).port}));
+  CHECK(must(dat::ia::open("ours")).name() == rx(2));
   CHECK(opened_as("ours") == "name_not_registered"); // another process opens it, and has a registry of its own
+  DEVIATES("REQ-015");
   SHOWS("REQ-016");
+  must(of_process.remove("ours"));
 }
 
 } // namespace device

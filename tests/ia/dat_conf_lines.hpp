@@ -36,6 +36,18 @@ inline dat::error failure(const dat::registry& r, std::string_view name, const d
   return found.error();
 }
 
+/// Removes the names that the program has added to the registry of the process, at its end.
+struct names_of_program {
+  names_of_program() = default;
+  names_of_program(const names_of_program&) = delete;
+  names_of_program& operator=(const names_of_program&) = delete;
+  ~names_of_program() {
+    auto all = must(dat::registry::system());
+    for (const auto& p : all.list())
+      if (p.origin == "added") (void)all.remove(p.name);
+  }
+};
+
 /// A temporary file, which DAT_OVERRIDE names while the object exists.
 class override_file {
 public:

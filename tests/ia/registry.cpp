@@ -253,6 +253,7 @@ TEST_CASE("a registry has room for a hundred names", "[registry][REG-024]") {
 
 TEST_CASE("an ia is opened by name, version and thread safety", "[registry][ia][REG-026][IA-017][REQ-018]") {
   fake::reset();
+  const names_of_program added;
   auto r = must(dat::registry::system());
   must(r.add({.name = "mine", .port = must(r.find("fk2")).port}));
   must(r.add({.name = "absent"}));

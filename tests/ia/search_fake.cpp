@@ -5,7 +5,7 @@
 
 #include <dat/registry.hpp>
 
-#include <dat/detail/discovery/open_names.hpp>
+#include <dat/detail/discovery/registered_names.hpp>
 
 #include <cerrno>
 #include <mutex>
@@ -14,9 +14,9 @@
 namespace unit {
 
 struct lock_of_names {
-  friend dat::detail::slow_mutex dat::detail::open_names::*member(lock_of_names);
+  friend dat::detail::slow_mutex dat::detail::registered_names::*member(lock_of_names);
 };
-template struct opened_member<lock_of_names, &dat::detail::open_names::mutex_>;
+template struct opened_member<lock_of_names, &dat::detail::registered_names::mutex_>;
 
 } // namespace unit
 
@@ -80,22 +80,23 @@ TEST_CASE("a device that cannot be asked for its ports is listed once", "[ia]") 
 }
 
 TEST_CASE("the names that a registry has opened change one at a time", "[registry][locks]") {
-  const auto names = dat::detail::open_names::make();
+  const auto names = dat::detail::registered_names::make();
+  constexpr auto open = dat::detail::registered_name::role::open;
   dat::detail::slow_mutex& lock = (*names).*member(lock_of_names());
   std::optional<dat::detail::ref<dat::detail::counted>> held(names->hold("one"));
   SECTION("a look") {
     bool known = false;
-    CHECK(locked_out(lock, [&] { known = names->has("one"); }));
+    CHECK(locked_out(lock, [&] { known = names->has(open, "one"); }));
     CHECK(known);
   }
   SECTION("an end") {
     CHECK(locked_out(lock, [&] { held.reset(); }));
-    CHECK_FALSE(names->has("one"));
+    CHECK_FALSE(names->has(open, "one"));
   }
   SECTION("another") {
     std::optional<dat::detail::ref<dat::detail::counted>> other;
     CHECK(locked_out(lock, [&] { other.emplace(names->hold("two")); }));
-    CHECK(names->has("two"));
-    CHECK(names->has("one"));
+    CHECK(names->has(open, "two"));
+    CHECK(names->has(open, "one"));
   }
 }

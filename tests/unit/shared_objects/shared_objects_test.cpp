@@ -1,5 +1,6 @@
 // One error category and one exception type in a process whose shared objects each include dat.
 // SPDX-License-Identifier: BSL-1.0
+#include <dat/error.hpp>
 #include <dat/expected.hpp>
 
 #include <dat/detail/posting/ep_posting.hpp>
@@ -35,6 +36,9 @@ using category_function = const std::error_category*() noexcept;
 using code_function = void(std::error_code&) noexcept;
 using throwing_function = void();
 using object_function = const void*() noexcept;
+using changing_function = bool(const char*);
+using listing_function = bool(const char*);
+using opening_function = dat::return_type(const char*) noexcept;
 
 } // namespace
 
@@ -60,6 +64,19 @@ TEST_CASE("a program that exports its symbols and its plugins have one error cat
   find<code_function>(one, "make_code")(code);
   CHECK(code == dat::error(dat::return_type::timeout_expired).code());
   CHECK(code != dat::error(dat::return_type::queue_full).code());
+}
+TEST_CASE("a program that exports its symbols and its plugins have one registry", "[MODEL-021][REG-009]") {
+  const auto one = load(DAT_TESTS_OBJECT_ONE);
+  const auto two = load(DAT_TESTS_OBJECT_TWO);
+  CHECK_FALSE(find<listing_function>(two, "lists")("shared"));
+  CHECK(find<opening_function>(two, "opens")("shared") == dat::return_type::provider_not_found);
+  REQUIRE(find<changing_function>(one, "adds")("shared"));
+  CHECK(find<listing_function>(two, "lists")("shared"));
+  // The name is found there; it has no device.
+  CHECK(find<opening_function>(two, "opens")("shared") == dat::return_type::insufficient_resources);
+  CHECK_FALSE(find<changing_function>(two, "adds")("shared"));
+  CHECK(find<changing_function>(two, "removes")("shared"));
+  CHECK_FALSE(find<listing_function>(one, "lists")("shared"));
 }
 #endif
 

@@ -8,6 +8,7 @@
 #include <dat/detail/discovery/dat_conf.hpp>
 #include <dat/detail/discovery/find_adapter.hpp>
 #include <dat/detail/discovery/missing.hpp>
+#include <dat/detail/discovery/registered_names.hpp>
 #include <dat/detail/text/errno.hpp>
 
 #include <cerrno>
@@ -221,13 +222,27 @@ DAT_DECL result<adapter_location> adapter_of_instance(const conf_field& data) no
   return found;
 }
 
-/// The name of a device, or a name of dat.conf.
+/// Copies the port of the added name that fits best, if it fits better than all before.
+[[nodiscard]] DAT_DECL bool added_port(registered_names& names, std::string_view name, version_match& match,
+                                       std::array<char, 72>& port) noexcept {
+  bool better = false;
+  names.each(registered_name::role::added, [&](const registered_name& n) noexcept {
+    if (n.name() != name || !match.offer(n.major_part, n.minor_part, n.thread_safe)) return;
+    port = n.port;
+    better = true;
+  });
+  return better;
+}
+
+/// The name of a device, of dat.conf, or one that the program has added.
 DAT_DECL result<adapter_location> adapter_named(std::string_view name) noexcept {
   if (name.size() >= 256) // DAT_NAME_MAX_LENGTH, which includes the terminating zero
     return error(return_type::invalid_parameter, return_subtype::arg1)
         .at(open_call, object_kind::ia)
         .hint("The name of an adapter has at most 255 characters.");
-  auto found = device_named(name);
+  const auto names = registered_names::of_process();
+  const bool removed = names->has(registered_name::role::removed, name);
+  auto found = removed ? no_adapter("The program has removed that name from its registry.") : device_named(name);
   if (found || (found.assume_error().type() != return_type::provider_not_found &&
                 found.assume_error().type() != return_type::invalid_parameter))
     return found;
@@ -242,7 +257,14 @@ DAT_DECL result<adapter_location> adapter_named(std::string_view name) noexcept 
   // dat is thread safe, so it also serves entries that do not require thread safety.
   for (const bool safe : {true, false}) {
     version_match match{2, 0, safe};
-    const conf_item entry = texts.find(name, match);
+    conf_item entry;
+    if (!removed) entry = texts.find(name, match);
+    if (std::array<char, 72> port; added_port(*names, name, match, port)) {
+      if (port[0] != 0) return device_named(port.data());
+      return error(return_type::insufficient_resources, return_subtype::resource_device)
+          .at(open_call, object_kind::ia)
+          .hint("The program has added that name for a device that is not there.");
+    }
     if (match.found) return adapter_of_instance(entry.instance);
     why = match.why;
   }

@@ -6,6 +6,7 @@
 
 #include <dat/detail/adapter/attributes_query.hpp>
 #include <dat/detail/discovery/find_adapter.hpp>
+#include <dat/detail/discovery/registered_names.hpp>
 
 #include <limits>
 
@@ -13,8 +14,16 @@ namespace dat { inline namespace v0 {
 
 DAT_DECL expected<ia> ia::open(const ia_options& options) noexcept { return make(detail::first_adapter(), options); }
 DAT_DECL expected<ia> ia::open(std::string_view name, const ia_options& options) noexcept {
+  // The name counts as open before it is found: see registry::open.
+  auto in_use = detail::registered_names::of_process()->hold(name);
+  if (!in_use)
+    return error(return_type::insufficient_resources, return_subtype::resource_memory).at("ia.open", object_kind::ia);
   auto opened = make(detail::adapter_named(name), options);
-  if (opened) opened.assume_value().core_.get()->set_opened_as(name);
+  if (opened) {
+    detail::ia_core& core = *opened.assume_value().core_.get();
+    core.set_opened_as(name);
+    core.keep_until_closed(std::move(in_use));
+  }
   return opened;
 }
 DAT_DECL expected<ia> ia::open(const ia_address& local, const ia_options& options) noexcept {

@@ -21,6 +21,29 @@
 namespace dat { inline namespace v0 {
 namespace detail {
 
+/// A name that a program has added.
+struct added_name final : registered_name {
+  explicit added_name(provider_info p) noexcept
+      : registered_name(role::added, p.name, [](registered_name& n) noexcept { delete static_cast<added_name*>(&n); }),
+        info(std::move(p)) {
+    if (info.port) info.port->name().copy(port.data(), port.size() - 1);
+    major_part = info.api_major;
+    minor_part = info.api_minor;
+    thread_safe = info.thread_safe;
+  }
+  provider_info info;
+};
+/// A name of the host that a program has removed.
+struct removed_name final : registered_name {
+  explicit removed_name(std::string_view name) noexcept
+      : registered_name(role::removed, name,
+                        [](registered_name& n) noexcept { delete static_cast<removed_name*>(&n); }) {}
+};
+
+[[nodiscard]] DAT_DECL error no_memory_for_name(const char* call) noexcept {
+  return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::ia);
+}
+
 [[nodiscard]] DAT_DECL std::string text_of(const conf_field& field) {
   std::string text;
   field.each([&](char c) { text += c; });
@@ -248,7 +271,7 @@ DAT_DECL const device_port* registry::port_of(std::string_view instance_data) co
   return nullptr;
 }
 
-DAT_DECL std::vector<provider_info> registry::list() const {
+DAT_DECL std::vector<provider_info> registry::host_names() const {
   std::vector<provider_info> all;
   for (const device_port& p : devices_)
     all.push_back({p.name(), 2, 0, provider_attributes().is_thread_safe, p, "device"});
@@ -261,18 +284,32 @@ DAT_DECL std::vector<provider_info> registry::list() const {
     all.push_back({e.ia_name, e.api_major, e.api_minor, e.thread_safe, p ? std::optional(*p) : std::nullopt,
                    e.file + ':' + std::to_string(e.line)});
   }
-  for (const std::string& name : removed_) std::erase_if(all, [&](const provider_info& p) { return p.name == name; });
-  all.insert(all.end(), added_.begin(), added_.end());
+  return all;
+}
+
+DAT_DECL std::vector<provider_info> registry::list() const {
+  using role = detail::registered_name::role;
+  auto all = host_names();
+  if (!names_) return all;
+  names_->each(role::removed, [&](const detail::registered_name& n) {
+    std::erase_if(all, [&](const provider_info& p) { return p.name == n.name(); });
+  });
+  names_->each(role::added, [&](const detail::registered_name& n) {
+    all.push_back(static_cast<const detail::added_name&>(n).info);
+  });
   return all;
 }
 
 DAT_DECL expected<ia> registry::open(std::string_view name, const provider_request& wanted,
                                      const ia_options& options) const {
+  static constexpr const char* call = "registry.open";
+  // The name counts as open before it is found: a removal either comes first or finds it in use.
+  auto in_use = names_ ? names_->hold(name) : detail::ref<detail::counted>();
+  if (names_ && !in_use) return detail::no_memory_for_name(call);
   const auto found = find(name, wanted);
-  if (!found) return found.assume_error().at("registry.open", object_kind::ia);
+  if (!found) return found.assume_error().at(call, object_kind::ia);
   if (const auto& port = found.assume_value().port) {
-    auto in_use = open_->hold(name);
-    auto opened = ia::open(port->name(), options);
+    auto opened = ia::make(detail::device_named(port->name()), options);
     if (opened) {
       auto& core = *detail::core_access::of(opened.assume_value());
       core.set_opened_as(name);
@@ -281,40 +318,60 @@ DAT_DECL expected<ia> registry::open(std::string_view name, const provider_reque
     return opened;
   }
   return error(return_type::insufficient_resources, return_subtype::resource_device)
-      .at("registry.open", object_kind::ia)
+      .at(call, object_kind::ia)
       .hint("The registry has that name, but its device is not there.");
 }
 
 DAT_DECL expected<void> registry::add(provider_info provider) {
   static constexpr const char* call = "registry.add";
+  using role = detail::registered_name::role;
   if (provider.name.empty() || provider.name.size() > detail::conf_name_max)
     return error(return_type::invalid_parameter, return_subtype::arg2)
         .at(call, object_kind::ia)
         .hint("A name has 1 to 255 characters.");
-  for (const provider_info& p : list())
-    if (p.name == provider.name && p.api_major == provider.api_major && p.api_minor == provider.api_minor &&
-        p.thread_safe == provider.thread_safe)
-      return error(return_type::provider_already_registered).at(call, object_kind::ia);
-  if (!open_) open_ = detail::open_names::make(); // needed after a move from this registry
+  if (!names_) names_ = detail::registered_names::make(); // needed after a move from this registry
+  const std::lock_guard lock(names_->changes());
+  const auto same = [&](const provider_info& p) {
+    return p.name == provider.name && p.api_major == provider.api_major && p.api_minor == provider.api_minor &&
+           p.thread_safe == provider.thread_safe;
+  };
+  const auto all = list();
+  if (std::any_of(all.begin(), all.end(), same))
+    return error(return_type::provider_already_registered).at(call, object_kind::ia);
+  if (names_->has(role::removed, provider.name))
+    for (const provider_info& p : host_names())
+      if (same(p) && p.origin == "device" && provider.port && p.port->name() == provider.port->name()) {
+        names_->restore(p.name);
+        return success();
+      }
   if (provider.origin.empty()) provider.origin = "added";
-  added_.push_back(std::move(provider));
+  auto* const made = new (std::nothrow) detail::added_name(std::move(provider));
+  if (!made) return detail::no_memory_for_name(call);
+  names_->append(*made);
   return success();
 }
 
 DAT_DECL expected<void> registry::remove(std::string_view name) {
+  static constexpr const char* call = "registry.remove";
+  using role = detail::registered_name::role;
   const auto is_it = [&](const provider_info& p) { return p.name == name; };
-  const auto all = list();
-  if (std::none_of(all.begin(), all.end(), is_it))
+  const auto has = [&](const std::vector<provider_info>& all) { return std::any_of(all.begin(), all.end(), is_it); };
+  const auto unknown = [] {
     return error(return_type::invalid_parameter, return_subtype::arg1)
-        .at("registry.remove", object_kind::ia)
+        .at(call, object_kind::ia)
         .hint("The registry does not have that name.");
-  if (open_->has(name))
-    return error(return_type::provider_in_use)
-        .at("registry.remove", object_kind::ia)
-        .hint("An ia is open by that name: close it first.");
-  std::erase_if(added_, is_it);
-  removed_.emplace_back(name);
-  return success();
+  };
+  if (!names_) return unknown();
+  const std::lock_guard lock(names_->changes());
+  if (!has(list())) return unknown();
+  const bool of_host = has(host_names()) && !names_->has(role::removed, name);
+  auto* const mark = of_host ? new (std::nothrow) detail::removed_name(name) : nullptr;
+  if (of_host && !mark) return detail::no_memory_for_name(call);
+  if (names_->remove(name, mark)) return success();
+  delete mark;
+  return error(return_type::provider_in_use)
+      .at(call, object_kind::ia)
+      .hint("An ia is open by that name: close it first.");
 }
 
 DAT_DECL expected<provider_info> registry::find(std::string_view name, const provider_request& wanted) const {
