@@ -53,7 +53,8 @@ public:
   /// Blocks: never.
   /// Thread safety: safe.
   [[nodiscard]] constexpr expected<local_segment> slice(std::size_t first, std::size_t count) const noexcept {
-    if (count > size() || first > size() - count)
+    const std::size_t end = first + count;
+    if (end < first || end > size())
       return error(return_type::invalid_parameter)
           .at("local_segment.slice", object_kind::lmr, raw_.key)
           .hint("The range first + count must not exceed size().");

@@ -274,17 +274,12 @@ template <class Copy>
   const auto endpoint = [&] {
     return dat::cookie(endpoint_of(owner).consumer_context.load(std::memory_order_acquire));
   };
-  if (posted.kind == kind_of_work(dto_operation::send)) {
-    copy(dto_operation::send, posted.cookie, std::size_t{posted.bytes()}, endpoint());
-  } else if (posted.kind == kind_of_work(dto_operation::recv)) {
-    if ((wc.wc_flags & relevant_flags) != 0) return false;
+  if (posted.is_receive()) {
+    if (posted.kind != kind_of_work(dto_operation::recv) || (wc.wc_flags & relevant_flags) != 0) return false;
     copy(dto_operation::recv, posted.cookie, std::size_t{wc.byte_len}, endpoint());
-  } else if (posted.kind == kind_of_work(dto_operation::rdma_write)) {
-    copy(dto_operation::rdma_write, posted.cookie, std::size_t{posted.length}, endpoint());
-  } else if (posted.kind == kind_of_work(dto_operation::rdma_read)) {
-    copy(dto_operation::rdma_read, posted.cookie, std::size_t{posted.length}, endpoint());
   } else {
-    return false;
+    if (posted.kind > kind_of_work(dto_operation::rdma_read)) return false;
+    copy(posted.request(), posted.cookie, std::size_t{posted.bytes()}, endpoint());
   }
   return true;
 }
@@ -294,8 +289,8 @@ enum class taking : std::uint8_t { in_wait, drain, dequeue };
 
 /// The rest of take_merged, which is out of line. `what` was found so far.
 template <streams S, class Visitor, class... Copy>
-[[gnu::noinline]] std::size_t take_rest(merged_evd& e, Visitor& visit, taking by, merged_evd::found what,
-                                        ready_completion& one, Copy&... copy) {
+[[gnu::noinline]] std::size_t take_rest(merged_evd& e, out_of_line<Visitor> visit, taking by, merged_evd::found what,
+                                        ready_completion& one, out_of_line<Copy>... copy) {
   if (what == merged_evd::found::marked) {
     if (by != taking::in_wait) e.ia().progress(0);
     if (by == taking::dequeue && e.has_waiter()) return 0;
@@ -343,7 +338,7 @@ template <streams S, class Visitor, class... Copy>
       return 0;
     }
   }
-  return take_rest<S>(e, visit, by, what, one, copy...);
+  return take_rest<S, Visitor, Copy...>(e, visit, by, what, one, copy...);
 }
 
 /// Takes up to `max` events of a merged evd as take_merged does, but several at a time.

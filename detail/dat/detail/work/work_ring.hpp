@@ -116,6 +116,10 @@ struct posted_work {
     const auto known = static_cast<dto_operation>(static_cast<std::uint32_t>(kind) >> 8 & 0x7f);
     return known == dto_operation::send && (length & immediate_mark) != 0 ? dto_operation::send_immediate : known;
   }
+  /// The operation of a request without any of the bits above; `send` for a send with immediate data, too.
+  [[nodiscard]] dto_operation request() const noexcept {
+    return static_cast<dto_operation>(static_cast<std::uint32_t>(kind) >> 8);
+  }
   /// The number of bytes of a request.
   [[nodiscard]] std::uint32_t bytes() const noexcept { return length & ~immediate_mark; }
 };
