@@ -15,10 +15,11 @@ import sys
 import tempfile
 
 N = 500
+ROUNDS = 5
 # OFA's provider with the registry, without the device's library: on Soft-RoCE, by the difference of two counts.
 OFA = {"write": 407, "send": 775}
 # What is reached, with g++ 12. Raise an entry only with a reason in the commit.
-REACHED = {"write": 240, "send": 450}
+REACHED = {"write": 215, "send": 400}
 WHAT = {"write": "RDMA write + dequeue", "send": "recv + send + two dequeues"}
 
 
@@ -56,6 +57,11 @@ def count(program: pathlib.Path, provider: pathlib.Path, job: str, n: int) -> co
         return by_object(pathlib.Path(f"{out}-01").read_text(encoding="utf-8"))
 
 
+def fewest(program: pathlib.Path, provider: pathlib.Path, job: str, n: int) -> collections.Counter[str]:
+    """The cheapest of some runs. The service thread polls by the clock, and sends some events another way, which costs more."""
+    return min((count(program, provider, job, n) for _ in range(ROUNDS)), key=lambda cost: cost["libdatprovider.so"])
+
+
 def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description="Instructions of the provider for one operation, beside those of OFA's.")
@@ -67,7 +73,7 @@ def main() -> int:
     worst = 0
     print(f"{'operation':<28} {'provider':>8} {'libdat2':>8} {'sum':>6} {'OFA':>6} {'ratio':>6}")
     for job, ofa in OFA.items():
-        once, twice = (count(program, provider, job, n) for n in (N, 2 * N))
+        once, twice = (fewest(program, provider, job, n) for n in (N, 2 * N))
         each = {name: (twice[name] - once[name]) / N for name in twice}
         own = each.get("libdatprovider.so", 0.0)
         registry = sum(cost for name, cost in each.items() if name.startswith("libdat2.so"))

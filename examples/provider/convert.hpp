@@ -100,7 +100,7 @@ class event_writer {
 public:
   event_writer(evd_object& of, DAT_EVENT& into) noexcept : evd(of), to(into) {}
   template <class E>
-  void operator()(E& e) noexcept {
+  void operator()(E& e) const noexcept {
     to.event_number = DAT_EVENT_NUMBER{};
     to.evd_handle = evd.self;
     if constexpr (requires { write(e); }) write(e);
@@ -108,14 +108,14 @@ public:
 
 private:
   /// A completion, which has the places of its members in common with all others.
-  void dto(DAT_DTOS operation, const dat::completion& e, std::size_t bytes) noexcept {
+  void dto(DAT_DTOS operation, const dat::completion& e, std::size_t bytes) const noexcept {
     write_dto(to, evd.self, static_cast<dat::dto_operation>(operation), e.cookie(), bytes,
               dat::cookie(e.ep().context<handle>()));
   }
-  void write(dat::send_done& e) noexcept { dto(DAT_DTO_SEND, e, e.bytes()); }
-  void write(dat::rdma_write_done& e) noexcept { dto(DAT_DTO_RDMA_WRITE, e, e.bytes()); }
-  void write(dat::rdma_read_done& e) noexcept { dto(DAT_DTO_RDMA_READ, e, e.bytes()); }
-  void write(dat::recv_done& e) noexcept {
+  void write(dat::send_done& e) const noexcept { dto(DAT_DTO_SEND, e, e.bytes()); }
+  void write(dat::rdma_write_done& e) const noexcept { dto(DAT_DTO_RDMA_WRITE, e, e.bytes()); }
+  void write(dat::rdma_read_done& e) const noexcept { dto(DAT_DTO_RDMA_READ, e, e.bytes()); }
+  void write(dat::recv_done& e) const noexcept {
     dto(DAT_DTO_RECEIVE, e, e.bytes());
     if (const auto key = e.invalidated()) {
       to.event_data.dto_completion_event_data.operation = DAT_DTO_RECEIVE_WITH_INVALIDATE;
@@ -125,67 +125,73 @@ private:
 
   /// The completion of any operation, with the data of an extension where it is one.
   void operation(dat::dto_operation done, const dat::completion& e, std::size_t bytes,
-                 std::uint32_t immediate = 0) noexcept;
+                 std::uint32_t immediate = 0) const noexcept;
   void connection(DAT_EVENT_NUMBER number, const dat::connection_event& e,
-                  std::span<const std::byte> data = {}) noexcept;
-  void async(DAT_EVENT_NUMBER number, DAT_HANDLE about, DAT_COUNT reason) noexcept;
+                  std::span<const std::byte> data = {}) const noexcept;
+  void async(DAT_EVENT_NUMBER number, DAT_HANDLE about, DAT_COUNT reason) const noexcept;
   void arrived(std::unique_ptr<cr_object> made, DAT_EVENT_NUMBER number, DAT_HANDLE service,
-               std::uint16_t port) noexcept;
-  void write(dat::dto_failure& e) noexcept;
-  void write(dat::bind_done& e) noexcept;
-  void write(dat::ib::recv_immediate_done& e) noexcept {
+               std::uint16_t port) const noexcept;
+  void write(dat::dto_failure& e) const noexcept;
+  void write(dat::bind_done& e) const noexcept;
+  void write(dat::ib::recv_immediate_done& e) const noexcept {
     operation(dat::dto_operation::recv_immediate, e, e.bytes(), e.immediate());
   }
-  void write(dat::ib::recv_write_immediate_done& e) noexcept {
+  void write(dat::ib::recv_write_immediate_done& e) const noexcept {
     operation(dat::dto_operation::recv_rdma_immediate, e, e.bytes(), e.immediate());
   }
-  void write(dat::ib::rdma_write_immediate_done& e) noexcept {
+  void write(dat::ib::rdma_write_immediate_done& e) const noexcept {
     operation(dat::dto_operation::rdma_write_immediate, e, e.bytes());
   }
-  void write(dat::ib::fetch_and_add_done& e) noexcept { operation(dat::dto_operation::fetch_and_add, e, e.bytes()); }
-  void write(dat::ib::compare_and_swap_done& e) noexcept {
+  void write(dat::ib::fetch_and_add_done& e) const noexcept {
+    operation(dat::dto_operation::fetch_and_add, e, e.bytes());
+  }
+  void write(dat::ib::compare_and_swap_done& e) const noexcept {
     operation(dat::dto_operation::compare_and_swap, e, e.bytes());
   }
-  void write(dat::ib::atomic_write_done&) noexcept {} // C cannot post it
-  void write(dat::ib::flush_done&) noexcept {}        // nor this
-  void write(dat::ib::datagram_send_done& e) noexcept { operation(dat::dto_operation::send_ud, e, e.bytes()); }
-  void write(dat::ib::datagram_recv_done& e) noexcept { operation(dat::dto_operation::recv_ud, e, e.bytes()); }
-  void write(dat::ib::datagram_recv_immediate_done& e) noexcept {
+  void write(dat::ib::atomic_write_done&) const noexcept {} // C cannot post it
+  void write(dat::ib::flush_done&) const noexcept {}        // nor this
+  void write(dat::ib::datagram_send_done& e) const noexcept { operation(dat::dto_operation::send_ud, e, e.bytes()); }
+  void write(dat::ib::datagram_recv_done& e) const noexcept { operation(dat::dto_operation::recv_ud, e, e.bytes()); }
+  void write(dat::ib::datagram_recv_immediate_done& e) const noexcept {
     operation(dat::dto_operation::recv_ud_immediate, e, e.bytes(), e.immediate());
   }
-  void write(dat::established& e) noexcept { connection(DAT_CONNECTION_EVENT_ESTABLISHED, e, e.private_data()); }
-  void write(dat::peer_rejected& e) noexcept { connection(DAT_CONNECTION_EVENT_PEER_REJECTED, e, e.private_data()); }
-  void write(dat::non_peer_rejected& e) noexcept { connection(DAT_CONNECTION_EVENT_NON_PEER_REJECTED, e); }
-  void write(dat::accept_completion_error& e) noexcept { connection(DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR, e); }
-  void write(dat::disconnected& e) noexcept { connection(DAT_CONNECTION_EVENT_DISCONNECTED, e); }
-  void write(dat::connection_broken& e) noexcept { connection(DAT_CONNECTION_EVENT_BROKEN, e); }
-  void write(dat::connection_timed_out& e) noexcept { connection(DAT_CONNECTION_EVENT_TIMED_OUT, e); }
-  void write(dat::connection_unreachable& e) noexcept { connection(DAT_CONNECTION_EVENT_UNREACHABLE, e); }
-  void write(dat::ib::datagram_established& e) noexcept;
-  void write(dat::ib::group_joined&) noexcept {} // C cannot join
-  void write(dat::cr& e) noexcept;
-  void write(dat::ib::datagram_request& e) noexcept;
-  void write(dat::software_event& e) noexcept;
-  void write(dat::evd_overflow& e) noexcept {
+  void write(dat::established& e) const noexcept { connection(DAT_CONNECTION_EVENT_ESTABLISHED, e, e.private_data()); }
+  void write(dat::peer_rejected& e) const noexcept {
+    connection(DAT_CONNECTION_EVENT_PEER_REJECTED, e, e.private_data());
+  }
+  void write(dat::non_peer_rejected& e) const noexcept { connection(DAT_CONNECTION_EVENT_NON_PEER_REJECTED, e); }
+  void write(dat::accept_completion_error& e) const noexcept {
+    connection(DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR, e);
+  }
+  void write(dat::disconnected& e) const noexcept { connection(DAT_CONNECTION_EVENT_DISCONNECTED, e); }
+  void write(dat::connection_broken& e) const noexcept { connection(DAT_CONNECTION_EVENT_BROKEN, e); }
+  void write(dat::connection_timed_out& e) const noexcept { connection(DAT_CONNECTION_EVENT_TIMED_OUT, e); }
+  void write(dat::connection_unreachable& e) const noexcept { connection(DAT_CONNECTION_EVENT_UNREACHABLE, e); }
+  void write(dat::ib::datagram_established& e) const noexcept;
+  void write(dat::ib::group_joined&) const noexcept {} // C cannot join
+  void write(dat::cr& e) const noexcept;
+  void write(dat::ib::datagram_request& e) const noexcept;
+  void write(dat::software_event& e) const noexcept;
+  void write(dat::evd_overflow& e) const noexcept {
     async(DAT_ASYNC_ERROR_EVD_OVERFLOW, evd.ia.evd_of(e.evd()), DAT_EVD_OVERFLOW_ERROR);
   }
-  void write(dat::ia_catastrophic&) noexcept {
+  void write(dat::ia_catastrophic&) const noexcept {
     async(DAT_ASYNC_ERROR_IA_CATASTROPHIC, evd.ia.self, DAT_IA_CATASTROPHIC_ERROR);
   }
-  void write(dat::ep_broken& e) noexcept {
+  void write(dat::ep_broken& e) const noexcept {
     async(DAT_ASYNC_ERROR_EP_BROKEN, e.ep().context<handle>(), DAT_EP_TRANSFER_TO_ERROR);
   }
-  void write(dat::provider_internal_error&) noexcept {
+  void write(dat::provider_internal_error&) const noexcept {
     async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, evd.ia.self, DAT_IA_OTHER_ERROR);
   }
   // DAT has reasons for the events of shared queues, and no event number: they have that of an internal error.
-  void write(dat::srq_low_watermark& e) noexcept {
+  void write(dat::srq_low_watermark& e) const noexcept {
     async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, e.srq().context<handle>(), DAT_SRQ_LOW_WATERMARK_EVENT);
   }
-  void write(dat::srq_error& e) noexcept {
+  void write(dat::srq_error& e) const noexcept {
     async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, e.srq().context<handle>(), DAT_SRQ_TRANSFER_TO_ERROR);
   }
-  void write(dat::ep_soft_high_watermark& e) noexcept {
+  void write(dat::ep_soft_high_watermark& e) const noexcept {
     async(DAT_ASYNC_ERROR_EP_BROKEN, e.ep().context<handle>(), DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
   }
 

@@ -6,106 +6,122 @@
 namespace provider {
 namespace {
 
-/// What an entry posts.
-struct transfer {
-  const char* call;
-  DAT_EP_COUNTERS counter; ///< of the operations; the next one counts their bytes
-  unsigned flags;          ///< the position of the completion flags among the arguments
-};
-
-/// Posts one operation of `bytes`, and counts it. A small request carries its data.
+/// Counts and posts one operation of `bytes`. A small request carries its data.
 template <class Operation>
 [[nodiscard, gnu::always_inline]] inline DAT_RETURN post_one(ep_object& e, Operation& operation, std::uint64_t bytes,
-                                                             DAT_DTO_COOKIE cookie, const transfer& what) noexcept {
-  e.counters.add(what.counter + 1, bytes);
+                                                             DAT_DTO_COOKIE cookie, DAT_EP_COUNTERS counter) noexcept {
+  e.counters.add(counter);
+  e.counters.add(counter + 1, bytes); // each counter of operations is followed by that of their bytes
   carry_small(operation, e, bytes);
-  e.counters.add(what.counter);
   operation.cookie(dat::cookie(cookie.as_64));
   return word(e.ref.post(operation));
 }
 
-/// Posts an operation with the memory that triplets name. `make(memory, give)` calls `give(operation)`, or returns an
-/// error.
-template <dat::mem_priv P, class Make>
-[[nodiscard, gnu::noinline]] DAT_RETURN
-post_any(DAT_EP_HANDLE ep, handle::queue to, DAT_COUNT n, const DAT_LMR_TRIPLET* iov, dat::privileges<P> rights,
-         DAT_DTO_COOKIE cookie, DAT_COMPLETION_FLAGS flags, const transfer& what, Make make) noexcept {
-  const post_to e(ep, to);
+/// What the entries post, each with the name and the counter of its entry, its queue, and the rights that it needs to
+/// the memory. `flags` is the position of the completion flags among the arguments. `make(memory, give)` gives the
+/// operation to `give`, or returns an error.
+struct request {
+  static constexpr auto queue = handle::requests;
+  static constexpr auto rights = dat::local_read;
+  static constexpr unsigned flags = 5;
+};
+struct send : request {
+  static constexpr const char* call = "dat_ep_post_send";
+  static constexpr auto counter = DCNT_EP_POST_SEND;
+  [[gnu::always_inline]] auto make(const auto& memory, auto give) const noexcept { return give(dat::send(memory)); }
+};
+struct send_with_invalidate : request {
+  static constexpr const char* call = "dat_ep_post_send_with_invalidate";
+  static constexpr auto counter = DCNT_EP_POST_SEND;
+  DAT_RMR_CONTEXT rmr_context;
+  [[gnu::always_inline]] auto make(const auto& memory, auto give) const noexcept {
+    const auto window = dat::remote_segment<std::byte, dat::mem_priv::none>::make(0, 0, rmr_context).assume_value();
+    return give(dat::send_with_invalidate(memory, window));
+  }
+};
+struct recv : request {
+  static constexpr const char* call = "dat_ep_post_recv";
+  static constexpr auto counter = DCNT_EP_POST_RECV;
+  static constexpr auto queue = handle::receives;
+  static constexpr auto rights = dat::local_write;
+  [[gnu::always_inline]] auto make(const auto& memory, auto give) const noexcept { return give(dat::recv(memory)); }
+};
+struct rdma_read : request {
+  static constexpr const char* call = "dat_ep_post_rdma_read";
+  static constexpr auto counter = DCNT_EP_POST_READ;
+  static constexpr auto rights = dat::local_write;
+  static constexpr unsigned flags = 6;
+  const DAT_RMR_TRIPLET* remote;
+  [[gnu::always_inline]] auto make(const auto& memory, auto give) const noexcept {
+    const auto from = remote_segment(remote, dat::remote_read);
+    return from ? give(dat::rdma_read(memory, from.assume_value())) : bad_argument(5, call);
+  }
+};
+struct rdma_write : request {
+  static constexpr const char* call = "dat_ep_post_rdma_write";
+  static constexpr auto counter = DCNT_EP_POST_WRITE;
+  static constexpr unsigned flags = 6;
+  const DAT_RMR_TRIPLET* remote;
+  [[gnu::always_inline]] auto make(const auto& memory, auto give) const noexcept {
+    const auto to = remote_segment(remote, dat::remote_write);
+    return to ? give(dat::rdma_write(memory, to.assume_value())) : bad_argument(5, call);
+  }
+};
+
+/// Posts an operation with the memory that triplets name.
+template <class What>
+[[nodiscard, gnu::noinline]] DAT_RETURN post_any(DAT_EP_HANDLE ep, DAT_COUNT n, const DAT_LMR_TRIPLET* iov,
+                                                 DAT_DTO_COOKIE cookie, What what,
+                                                 DAT_COMPLETION_FLAGS flags) noexcept {
+  const post_to e(ep, what.queue);
   if (!e) return bad_handle(return_subtype::handle_ep, what.call);
-  return with_local(e->ia, e.region(), n, iov, rights, what.call, [&](const auto& memory) {
-    return make(memory, [&](auto operation) {
+  return with_local(e->ia, e.region(), n, iov, what.rights, what.call, [&](const auto& memory) {
+    return what.make(memory, [&](auto operation) {
       if (!set_flags(operation, flags)) return bad_argument(what.flags, what.call);
-      return post_one(*e, operation, memory.size_bytes(), cookie, what);
+      return post_one(*e, operation, memory.size_bytes(), cookie, what.counter);
     });
   });
 }
 /// The same. The usual post, of one segment in the region of the last one and without flags, comes first and inline; it
 /// keeps its arguments in registers. All others begin anew.
-template <dat::mem_priv P, class Make>
-[[nodiscard, gnu::always_inline]] inline DAT_RETURN
-post(DAT_EP_HANDLE ep, handle::queue to, DAT_COUNT n, const DAT_LMR_TRIPLET* iov, dat::privileges<P> rights,
-     DAT_DTO_COOKIE cookie, DAT_COMPLETION_FLAGS flags, const transfer& what, Make make) noexcept {
+template <class What>
+[[nodiscard, gnu::always_inline]] inline DAT_RETURN post(DAT_EP_HANDLE ep, DAT_COUNT n, const DAT_LMR_TRIPLET* iov,
+                                                         DAT_DTO_COOKIE cookie, What what,
+                                                         DAT_COMPLETION_FLAGS flags) noexcept {
   const DAT_SEG_LENGTH bytes = n == 1 && iov ? iov->segment_length : 0;
   if (bytes != 0 && flags == DAT_COMPLETION_DEFAULT_FLAG) [[likely]]
-    if (const post_to e(handle::called(ep), to); e && e.region()->key == iov->lmr_context) [[likely]]
-      if (const auto memory = e.region()->part(iov->virtual_address, bytes, rights)) [[likely]]
-        return make(
+    if (const post_to e(handle::called(ep), what.queue); e && e.region()->key == iov->lmr_context) [[likely]]
+      if (const auto memory = e.region()->part(iov->virtual_address, bytes, what.rights)) [[likely]]
+        return what.make(
             memory.assume_value(), [&](auto operation) __attribute__((always_inline)) {
-              return post_one(*e, operation, bytes, cookie, what);
+              return post_one(*e, operation, bytes, cookie, what.counter);
             });
-  return post_any(ep, to, n, iov, rights, cookie, flags, what, make);
+  return post_any(ep, n, iov, cookie, what, flags);
 }
 
 } // namespace
 
 DAT_RETURN ep_post_send(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
                         DAT_COMPLETION_FLAGS flags) {
-  static constexpr transfer what{"dat_ep_post_send", DCNT_EP_POST_SEND, 5};
-  const auto send = [](const auto& memory, auto give) __attribute__((always_inline)) {
-    return give(dat::send(memory));
-  };
-  return post(ep, handle::requests, n, iov, dat::local_read, cookie, flags, what, send);
+  return post(ep, n, iov, cookie, send(), flags);
 }
-
 DAT_RETURN ep_post_send_with_invalidate(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
                                         DAT_COMPLETION_FLAGS flags, DAT_BOOLEAN invalidate,
                                         DAT_RMR_CONTEXT rmr_context) {
   if (invalidate == DAT_FALSE) return ep_post_send(ep, n, iov, cookie, flags);
-  static constexpr transfer what{"dat_ep_post_send_with_invalidate", DCNT_EP_POST_SEND, 5};
-  const auto send = [rmr_context](const auto& memory, auto give) __attribute__((always_inline)) {
-    const auto window = dat::remote_segment<std::byte, dat::mem_priv::none>::make(0, 0, rmr_context).assume_value();
-    return give(dat::send_with_invalidate(memory, window));
-  };
-  return post(ep, handle::requests, n, iov, dat::local_read, cookie, flags, what, send);
+  return post(ep, n, iov, cookie, send_with_invalidate{{}, rmr_context}, flags);
 }
-
 DAT_RETURN ep_post_recv(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
                         DAT_COMPLETION_FLAGS flags) {
-  static constexpr transfer what{"dat_ep_post_recv", DCNT_EP_POST_RECV, 5};
-  const auto recv = [](const auto& memory, auto give) __attribute__((always_inline)) {
-    return give(dat::recv(memory));
-  };
-  return post(ep, handle::receives, n, iov, dat::local_write, cookie, flags, what, recv);
+  return post(ep, n, iov, cookie, recv(), flags);
 }
-
 DAT_RETURN ep_post_rdma_read(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
                              const DAT_RMR_TRIPLET* remote, DAT_COMPLETION_FLAGS flags) {
-  static constexpr transfer what{"dat_ep_post_rdma_read", DCNT_EP_POST_READ, 6};
-  const auto read = [remote](const auto& memory, auto give) __attribute__((always_inline)) {
-    const auto from = remote_segment(remote, dat::remote_read);
-    return from ? give(dat::rdma_read(memory, from.assume_value())) : bad_argument(5, what.call);
-  };
-  return post(ep, handle::requests, n, iov, dat::local_write, cookie, flags, what, read);
+  return post(ep, n, iov, cookie, rdma_read{{}, remote}, flags);
 }
-
 DAT_RETURN ep_post_rdma_write(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
                               const DAT_RMR_TRIPLET* remote, DAT_COMPLETION_FLAGS flags) {
-  static constexpr transfer what{"dat_ep_post_rdma_write", DCNT_EP_POST_WRITE, 6};
-  const auto write = [remote](const auto& memory, auto give) __attribute__((always_inline)) {
-    const auto to = remote_segment(remote, dat::remote_write);
-    return to ? give(dat::rdma_write(memory, to.assume_value())) : bad_argument(5, what.call);
-  };
-  return post(ep, handle::requests, n, iov, dat::local_read, cookie, flags, what, write);
+  return post(ep, n, iov, cookie, rdma_write{{}, remote}, flags);
 }
 
 DAT_RETURN ep_post_rdma_read_to_rmr(DAT_EP_HANDLE ep, const DAT_RMR_TRIPLET* local, DAT_DTO_COOKIE cookie,
@@ -128,7 +144,7 @@ DAT_RETURN ep_post_rdma_read_to_rmr(DAT_EP_HANDLE ep, const DAT_RMR_TRIPLET* loc
   if (!into) return word(into);
   dat::rdma_read operation(into.assume_value(), from.assume_value());
   if (!set_flags(operation, flags)) return of.bad_argument(5);
-  return post_one(*e, operation, local->segment_length, cookie, {of.name(), DCNT_EP_POST_READ, 5});
+  return post_one(*e, operation, local->segment_length, cookie, DCNT_EP_POST_READ);
 }
 
 } // namespace provider

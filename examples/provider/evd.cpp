@@ -18,7 +18,7 @@ template <class Call>
 
 /// What a dequeue returns that has no event. An evd of completions that is empty gives the bare number, without the
 /// class of an error, as OFA's provider does: programs that poll compare the whole word.
-[[nodiscard]] DAT_RETURN no_event(const evd_object& e, const dat::error& why) noexcept {
+[[nodiscard]] DAT_RETURN no_event(const evd_object& e, dat::error why) noexcept {
   const bool completions = (e.evd.stream_set() & (dat::streams::dto | dat::streams::rmr_bind)) != dat::streams{};
   return completions && why.type() == return_type::queue_empty ? DAT_RETURN{DAT_QUEUE_EMPTY} : word(why);
 }
@@ -113,7 +113,7 @@ DAT_RETURN evd_wait(DAT_EVD_HANDLE evd, DAT_TIMEOUT timeout, DAT_COUNT threshold
   e->counters.add(DCNT_EVD_WAIT);
   e->waiters.fetch_add(1);
   for (;;) {
-    event_writer write(*e, *event);
+    const event_writer write(*e, *event);
     const auto left = e->evd.wait(write, to_timeout(timeout), static_cast<std::size_t>(threshold));
     if (left && event->event_number == 0) continue; // C does not have that event
     e->waiters.fetch_sub(1);
@@ -131,7 +131,7 @@ DAT_RETURN evd_dequeue(DAT_EVD_HANDLE evd, DAT_EVENT* event) {
     return bad_argument(2, call);
   const auto copy = [evd, event](dat::dto_operation what, dat::cookie posted, std::size_t bytes,
                                  dat::cookie ep) noexcept { write_dto(*event, evd, what, posted, bytes, ep); };
-  event_writer write(*e, *event);
+  const event_writer write(*e, *event);
   const auto taken = e->evd.dequeue(write, copy);
   if (!taken) [[unlikely]] {
     e->counters.add(DCNT_EVD_DEQUEUE_NOT_FOUND);

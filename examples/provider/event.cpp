@@ -49,7 +49,7 @@ constexpr operation_in_c operations_in_c[] = {
 } // namespace
 
 void event_writer::operation(dat::dto_operation done, const dat::completion& e, std::size_t bytes,
-                             std::uint32_t immediate) noexcept {
+                             std::uint32_t immediate) const noexcept {
   const operation_in_c c = in_c(done);
   dto(static_cast<DAT_DTOS>(c.number), e, bytes);
   if (!c.extended) return;
@@ -61,7 +61,7 @@ void event_writer::operation(dat::dto_operation done, const dat::completion& e, 
   extend(to, data);
 }
 
-void event_writer::write(dat::dto_failure& e) noexcept {
+void event_writer::write(dat::dto_failure& e) const noexcept {
   const operation_in_c failed = in_c(e.operation());
   if (failed.number == DAT_DTO_BIND_MW) {
     auto& data = to.event_data.rmr_completion_event_data;
@@ -76,7 +76,7 @@ void event_writer::write(dat::dto_failure& e) noexcept {
   to.event_data.dto_completion_event_data.status = static_cast<DAT_DTO_COMPLETION_STATUS>(e.status());
 }
 
-void event_writer::write(dat::bind_done& e) noexcept {
+void event_writer::write(dat::bind_done& e) const noexcept {
   auto& data = to.event_data.rmr_completion_event_data;
   to.event_number = DAT_RMR_BIND_COMPLETION_EVENT;
   data.rmr_handle = evd.ia.find<rmr_object>([&e](const rmr_object& r) { return e.is_of(r.rmr); });
@@ -85,7 +85,7 @@ void event_writer::write(dat::bind_done& e) noexcept {
 }
 
 void event_writer::connection(DAT_EVENT_NUMBER number, const dat::connection_event& e,
-                              std::span<const std::byte> data) noexcept {
+                              std::span<const std::byte> data) const noexcept {
   to.event_number = number;
   auto& c = to.event_data.connect_event_data;
   c.ep_handle = e.ep().context<handle>();
@@ -99,7 +99,7 @@ void event_writer::connection(DAT_EVENT_NUMBER number, const dat::connection_eve
   c.private_data = ep->private_data.data();
 }
 
-void event_writer::write(dat::ib::datagram_established& e) noexcept {
+void event_writer::write(dat::ib::datagram_established& e) const noexcept {
   connection(static_cast<DAT_EVENT_NUMBER>(DAT_IB_UD_CONNECTION_EVENT_ESTABLISHED), e, e.private_data());
   DAT_IB_EXTENSION_EVENT_DATA data{};
   data.type = e.is_passive() ? DAT_IB_UD_PASSIVE_REMOTE_AH : DAT_IB_UD_REMOTE_AH;
@@ -116,7 +116,7 @@ void event_writer::write(dat::ib::datagram_established& e) noexcept {
 }
 
 void event_writer::arrived(std::unique_ptr<cr_object> made, DAT_EVENT_NUMBER number, DAT_HANDLE service,
-                           std::uint16_t port) noexcept {
+                           std::uint16_t port) const noexcept {
   cr_object* const request = made.get();
   auto& arrival = to.event_data.cr_arrival_event_data;
   arrival.cr_handle = evd.ia.add(std::move(made));
@@ -129,7 +129,7 @@ void event_writer::arrived(std::unique_ptr<cr_object> made, DAT_EVENT_NUMBER num
   arrival.truncate_flag = DAT_FALSE;
 }
 
-void event_writer::write(dat::cr& e) noexcept {
+void event_writer::write(dat::cr& e) const noexcept {
   auto made = make_object<cr_object>(evd.ia);
   if (!made) return;
   const dat::service_id id = e.service();
@@ -152,7 +152,7 @@ void event_writer::write(dat::cr& e) noexcept {
   arrived(std::move(made), DAT_CONNECTION_REQUEST_EVENT, service, id.port());
 }
 
-void event_writer::write(dat::ib::datagram_request& e) noexcept {
+void event_writer::write(dat::ib::datagram_request& e) const noexcept {
   auto made = make_object<cr_object>(evd.ia);
   if (!made) return;
   const std::uint16_t port = e.local_address().port();
@@ -168,12 +168,12 @@ void event_writer::write(dat::ib::datagram_request& e) noexcept {
   extend(to, data);
 }
 
-void event_writer::write(dat::software_event& e) noexcept {
+void event_writer::write(dat::software_event& e) const noexcept {
   to.event_number = DAT_SOFTWARE_EVENT;
   to.event_data.software_event_data.pointer = e.cookie().as<void*>();
 }
 
-void event_writer::async(DAT_EVENT_NUMBER number, DAT_HANDLE about, DAT_COUNT reason) noexcept {
+void event_writer::async(DAT_EVENT_NUMBER number, DAT_HANDLE about, DAT_COUNT reason) const noexcept {
   to.event_number = number;
   to.event_data.asynch_error_event_data.dat_handle = about;
   to.event_data.asynch_error_event_data.reason = reason;

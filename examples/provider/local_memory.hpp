@@ -82,7 +82,8 @@ template <class Operation>
 template <class Operation>
 [[gnu::always_inline]] inline void carry_small(Operation& operation, const ep_object& e, std::uint64_t bytes) noexcept {
   if constexpr (requires { operation.inlined(); })
-    if (bytes <= e.max_inline) operation.inlined();
+    if (bytes <= e.max_inline) [[likely]]
+      operation.inlined();
 }
 
 /// The segment of a peer's memory that a triplet names, for operations that need the rights `P`. Null names none.

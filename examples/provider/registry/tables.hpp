@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 namespace dat_registry {
@@ -47,8 +48,10 @@ private:
 [[nodiscard]] inline const DAT_PROVIDER* table_at(DAT_HANDLE handle) noexcept {
   constexpr std::uintptr_t page = 4096; // DAT_EVD_ASYNC_EXISTS and other small numbers point nowhere
   const auto address = reinterpret_cast<std::uintptr_t>(handle);
-  if (address < page || address % alignof(const DAT_PROVIDER*) != 0) return nullptr;
-  return *static_cast<const DAT_PROVIDER* const*>(handle);
+  if (address < page) return nullptr;
+  const DAT_PROVIDER* table;
+  std::memcpy(&table, handle, sizeof table); // what is no handle may have any address
+  return table;
 }
 /// The table of the provider that issued a handle; null for what no registered provider has issued.
 [[nodiscard]] inline const DAT_PROVIDER* provider_of(DAT_HANDLE handle) noexcept {
