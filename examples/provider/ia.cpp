@@ -218,7 +218,12 @@ DAT_RETURN ia_close(DAT_IA_HANDLE ia, DAT_CLOSE_FLAGS flags) {
     return a.refuse(return_type::invalid_state, return_subtype::ia_in_use);
   }
   a->retire();
-  const auto closed = a->ia.close(dat::close_mode::abrupt); // ends what sleeps
+  const auto closed = a->ia.close(dat::close_mode::abrupt);                             // ends what sleeps
+  if (!closed && closed.assume_error().type() == return_type::insufficient_resources) { // may succeed later
+    a->restore();
+    a->self->target.store(a.get());
+    return word(closed);
+  }
   a->delete_objects();
   handle* const named = a->self;
   delete a.get();

@@ -118,6 +118,15 @@ void adapter::retire() noexcept {
   for (object* o = objects_[index(DAT_HANDLE_TYPE_EP)]; o; o = o->next) static_cast<ep_object*>(o)->stop_posts();
 }
 
+void adapter::restore() noexcept {
+  const std::lock_guard lock(mutex);
+  for (object* head : objects_)
+    for (object* o = head; o; o = o->next) {
+      o->self->target.store(o, std::memory_order_seq_cst);
+      if (o->type == DAT_HANDLE_TYPE_EP) static_cast<ep_object*>(o)->start_posts();
+    }
+}
+
 void adapter::delete_objects() noexcept {
   for (object*& head : objects_)
     while (head) {

@@ -287,6 +287,8 @@ public:
   [[nodiscard]] std::size_t size() noexcept;
   /// Makes all handles invalid, and waits until no call is under way but those that sleep.
   void retire() noexcept;
+  /// Makes them valid again.
+  void restore() noexcept;
   /// Deletes all objects, when no call uses them.
   void delete_objects() noexcept;
   /// Waits until no post is under way that began before.
