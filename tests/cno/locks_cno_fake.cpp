@@ -15,17 +15,17 @@
 namespace unit {
 
 struct lock_of_cno {
-  friend dat::detail::slow_mutex dat::detail::cno_core::*member(lock_of_cno);
+  friend dat::detail::control_mutex dat::detail::cno_core::*member(lock_of_cno);
 };
 template struct opened_member<lock_of_cno, &dat::detail::cno_core::mutex_>;
 
 struct lock_of_attachment {
-  friend dat::detail::slow_mutex dat::detail::evd_core::*member(lock_of_attachment);
+  friend dat::detail::control_mutex dat::detail::evd_core::*member(lock_of_attachment);
 };
 template struct opened_member<lock_of_attachment, &dat::detail::evd_core::cno_mutex_>;
 
 struct lock_of_tasks {
-  friend dat::detail::slow_mutex dat::detail::reactor::*member(lock_of_tasks);
+  friend dat::detail::control_mutex dat::detail::reactor::*member(lock_of_tasks);
 };
 template struct opened_member<lock_of_tasks, &dat::detail::reactor::mutex_>;
 

@@ -27,12 +27,12 @@
 namespace unit {
 
 struct lock_of_user {
-  friend dat::detail::slow_mutex dat::detail::connection_state::*member(lock_of_user);
+  friend dat::detail::control_mutex dat::detail::connection_state::*member(lock_of_user);
 };
 template struct opened_member<lock_of_user, &dat::detail::connection_state::user_mutex_>;
 
 struct lock_of_shared_cno {
-  friend dat::detail::slow_mutex dat::detail::cno_core::*member(lock_of_shared_cno);
+  friend dat::detail::control_mutex dat::detail::cno_core::*member(lock_of_shared_cno);
 };
 template struct opened_member<lock_of_shared_cno, &dat::detail::cno_core::mutex_>;
 
@@ -47,17 +47,17 @@ struct taking_of_cno {
 template struct opened_member<taking_of_cno, &dat::detail::cno_core::take>;
 
 struct lock_of_watch {
-  friend dat::detail::slow_mutex dat::detail::evd_core::*member(lock_of_watch);
+  friend dat::detail::control_mutex dat::detail::evd_core::*member(lock_of_watch);
 };
 template struct opened_member<lock_of_watch, &dat::detail::evd_core::cno_mutex_>;
 
 struct lock_of_feeds {
-  friend dat::detail::slow_mutex dat::detail::evd_core::*member(lock_of_feeds);
+  friend dat::detail::control_mutex dat::detail::evd_core::*member(lock_of_feeds);
 };
 template struct opened_member<lock_of_feeds, &dat::detail::evd_core::feed_mutex_>;
 
 struct lock_of_service_point {
-  friend dat::detail::slow_mutex dat::detail::service_point::*member(lock_of_service_point);
+  friend dat::detail::control_mutex dat::detail::service_point::*member(lock_of_service_point);
 };
 template struct opened_member<lock_of_service_point, &dat::detail::service_point::mutex_>;
 
@@ -140,7 +140,7 @@ TEST_CASE("a call that attaches or detaches a connection waits for an event that
     auto ep = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
     const auto connect = [&] { must(ep.connect(p.b.ia.address(), service, plenty)); };
     CHECK(locked_out_after(
-        fake::call::rdma_bind_addr, [&]() -> dat::detail::slow_mutex& { return user_lock(newest_connection()); },
+        fake::call::rdma_bind_addr, [&]() -> dat::detail::control_mutex& { return user_lock(newest_connection()); },
         connect));
     p.settle();
   }
@@ -211,8 +211,9 @@ TEST_CASE("a wait takes a trigger only with the lock of the cno", "[locks][cno]"
   REQUIRE(core.*member(unseen_trigger()));
   fake::async(IBV_EVENT_PORT_ACTIVE, fake::contexts().at(0)); // the wait reads it before it takes the trigger
   CHECK(locked_out_after(
-      fake::call::ibv_get_async_event, [&]() -> dat::detail::slow_mutex& { return core.*member(lock_of_shared_cno()); },
-      [&] { (void)cno.wait(0us); }, [&] { CHECK(core.*member(unseen_trigger())); }));
+      fake::call::ibv_get_async_event,
+      [&]() -> dat::detail::control_mutex& { return core.*member(lock_of_shared_cno()); }, [&] { (void)cno.wait(0us); },
+      [&] { CHECK(core.*member(unseen_trigger())); }));
   CHECK_FALSE(core.*member(unseen_trigger()));
 }
 
@@ -293,7 +294,7 @@ TEST_CASE("the reactor changes its watch of a completion channel only with the l
     const auto before = armings();
     auto& lock = (*core_access::of(evd)).*member(lock_of_watch());
     CHECK(locked_out_after(
-        fake::call::ibv_req_notify_cq, [&]() -> dat::detail::slow_mutex& { return lock; },
+        fake::call::ibv_req_notify_cq, [&]() -> dat::detail::control_mutex& { return lock; },
         [&] {
           while (armings() == before) p.a.ia.run();
         }));
@@ -388,7 +389,7 @@ TEST_CASE("a service point that tries another port lets its endpoint go only whe
     if (r) made = std::move(r).assume_value();
   };
   service_point* first = nullptr;
-  const auto lock = [&]() -> dat::detail::slow_mutex& {
+  const auto lock = [&]() -> dat::detail::control_mutex& {
     first = &static_cast<service_point&>(*static_cast<connection_base*>(fake::ids().back()->context));
     return first->*member(lock_of_service_point());
   };

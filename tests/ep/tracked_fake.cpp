@@ -16,7 +16,7 @@
 
 namespace unit {
 struct lock_of_records {
-  friend dat::detail::slow_mutex dat::detail::tracked_posts::*member(lock_of_records);
+  friend dat::detail::control_mutex dat::detail::tracked_posts::*member(lock_of_records);
 };
 template struct opened_member<lock_of_records, &dat::detail::tracked_posts::mutex_>;
 } // namespace unit

@@ -14,7 +14,7 @@
 namespace unit {
 
 struct lock_of_names {
-  friend dat::detail::slow_mutex dat::detail::registered_names::*member(lock_of_names);
+  friend dat::detail::control_mutex dat::detail::registered_names::*member(lock_of_names);
 };
 template struct opened_member<lock_of_names, &dat::detail::registered_names::mutex_>;
 
@@ -82,7 +82,7 @@ TEST_CASE("a device that cannot be asked for its ports is listed once", "[ia]") 
 TEST_CASE("the names that a registry has opened change one at a time", "[registry][locks]") {
   const auto names = dat::detail::registered_names::make();
   constexpr auto open = dat::detail::registered_name::role::open;
-  dat::detail::slow_mutex& lock = (*names).*member(lock_of_names());
+  dat::detail::control_mutex& lock = (*names).*member(lock_of_names());
   std::optional<dat::detail::ref<dat::detail::counted>> held(names->hold("one"));
   SECTION("a look") {
     bool known = false;

@@ -16,11 +16,11 @@
 
 namespace unit {
 struct lock_of_table {
-  friend dat::detail::slow_mutex dat::detail::endpoint_table::*member(lock_of_table);
+  friend dat::detail::control_mutex dat::detail::endpoint_table::*member(lock_of_table);
 };
 template struct opened_member<lock_of_table, &dat::detail::endpoint_table::mutex_>;
 struct lock_of_srq {
-  friend dat::detail::slow_mutex dat::detail::srq_core::*member(lock_of_srq);
+  friend dat::detail::control_mutex dat::detail::srq_core::*member(lock_of_srq);
 };
 template struct opened_member<lock_of_srq, &dat::detail::srq_core::mutex_>;
 struct lock_of_evd {

@@ -14,7 +14,7 @@
 
 namespace unit {
 struct lock_of_datagrams {
-  friend dat::detail::slow_mutex dat::detail::ud_core::*member(lock_of_datagrams);
+  friend dat::detail::control_mutex dat::detail::ud_core::*member(lock_of_datagrams);
 };
 template struct opened_member<lock_of_datagrams, &dat::detail::ud_core::mutex_>;
 } // namespace unit

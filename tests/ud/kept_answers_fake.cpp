@@ -25,7 +25,7 @@ struct answers_of_service {
 };
 template struct opened_member<answers_of_service, &dat::detail::ud_service::answers_>;
 struct lock_of_answers {
-  friend dat::detail::slow_mutex dat::detail::reply_cache::*member(lock_of_answers);
+  friend dat::detail::control_mutex dat::detail::reply_cache::*member(lock_of_answers);
 };
 template struct opened_member<lock_of_answers, &dat::detail::reply_cache::mutex_>;
 struct list_of_answers {
@@ -106,7 +106,7 @@ TEST_CASE("answers of a datagram service that are too old leave their room to ot
 
 TEST_CASE("an answer to a datagram request, and a request that may repeat one, wait while the answers change", "[ud]") {
   asked_service s;
-  dat::detail::slow_mutex& lock = s.cache().*member(lock_of_answers());
+  dat::detail::control_mutex& lock = s.cache().*member(lock_of_answers());
   const raw_request first(asking_host.with_port(40001), header_of(asking_host), "who");
   auto request = request_of(s.b.ia, s.b.evd);
   REQUIRE(request);

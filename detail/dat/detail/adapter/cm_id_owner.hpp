@@ -9,7 +9,7 @@
 #include <dat/address.hpp>
 
 #include <dat/detail/adapter/ia_core.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/base/utility.hpp>
 #include <dat/detail/handle/handle.hpp>
 
@@ -105,7 +105,7 @@ protected:
   bool passive_ = false;
 
 private:
-  slow_mutex id_mutex_; // serialises the end of the id with its use by other threads; a leaf
+  control_mutex id_mutex_; // serialises the end of the id with its use by other threads; a leaf
   std::atomic<rdma_cm_id*> id_{nullptr};
   static constexpr unsigned id_used = 1;
   static constexpr unsigned id_dropped = 2;

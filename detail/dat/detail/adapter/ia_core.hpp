@@ -11,8 +11,8 @@
 #include <dat/detail/adapter/async_info.hpp>
 #include <dat/detail/adapter/ia_child.hpp>
 #include <dat/detail/base/config.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/base/ref.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
 #include <dat/detail/base/utility.hpp>
 #include <dat/detail/progress/reactor.hpp>
 #include <dat/detail/text/result.hpp>
@@ -125,7 +125,7 @@ public:
   detail::reactor reactor;
   wake_fd closing; ///< raised by an abrupt close; every waiter polls it
   work_arena work;
-  slow_mutex work_mutex; ///< for the functions of `work` that the caller calls locked
+  control_mutex work_mutex; ///< for the functions of `work` that the caller calls locked
 
   /// A number for a new evd, never 0.
   [[nodiscard]] std::uint32_t next_evd_number() noexcept {
@@ -321,12 +321,12 @@ private:
   std::atomic<std::uint32_t> service_numbers_{1};
   std::atomic<std::uint32_t> passed_over_{0}; // number of checks since the reactor ran, with manual progress
   std::atomic<std::uint32_t> cm_order_{0};
-  slow_mutex mutex_; // guards children_ and places_
+  control_mutex mutex_; // guards children_ and places_
   std::array<intrusive_list<ia_child>, child_kinds> children_;
   std::array<int, child_kinds> places_{};
   const ia_child* own_evd_ = nullptr;
   std::atomic<bool> catastrophic_{false};
-  slow_mutex async_mutex_; // guards listeners_; taken before the locks of the evds
+  control_mutex async_mutex_; // guards listeners_; taken before the locks of the evds
   intrusive_list<listener> listeners_;
   ref<ia_child> borrowed_evd_;
   member_source cm_source_{};

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/base/intrusive_list.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
 
 #include <mutex>
 #include <new>
@@ -39,7 +39,7 @@ public:
 
 private:
   struct everything {
-    slow_mutex mutex;
+    control_mutex mutex;
     intrusive_list<closed_on_fork> list;
   };
   /// Lives as long as the process: handles may end after the static objects.

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <dat/detail/base/config.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -53,7 +53,7 @@ private:
   [[gnu::cold]] void unlock_marked() noexcept;
 
   std::atomic<std::uint32_t> state_{free}; // and marks
-  slow_mutex sleep_;                       // locked by a thread that goes to sleep, and by a thread that wakes it
+  control_mutex sleep_;                    // locked by a thread that goes to sleep, and by a thread that wakes it
   pthread_cond_t freed_ = PTHREAD_COND_INITIALIZER;
 };
 

@@ -8,8 +8,8 @@
 #include <dat/service_id.hpp>
 
 #include <dat/detail/adapter/ia_core.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/base/ref.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
 #include <dat/detail/events/event_queue.hpp>
 
 #include <mutex>
@@ -21,7 +21,7 @@ class connection_state;
 /// The user of a connection. Every function but `lock` is called with the user locked.
 struct connection_observer {
   /// The lock that guards the user's state and, while the user is attached, the connection.
-  slow_mutex& (*lock)(ia_child& user) noexcept;
+  control_mutex& (*lock)(ia_child& user) noexcept;
   /// Called before an event or a time limit ends an accepted connection that waits for ESTABLISHED. If a message of the
   /// peer waits, the connection is established, and the user calls `data_arrived`.
   void (*look_for_message)(ia_child& user) noexcept;

@@ -12,8 +12,8 @@
 
 #include <dat/detail/adapter/cm_id_owner.hpp>
 #include <dat/detail/base/config.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/base/deadline.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
 #include <dat/detail/connection/connection_observer.hpp>
 #include <dat/detail/connection/private_data.hpp>
 #include <dat/detail/verbs/qp_transitions.hpp>
@@ -179,7 +179,7 @@ private:
   /// reports a failed lookup only when that time has passed.
   [[nodiscard]] int resolve_ms() const noexcept;
 
-  slow_mutex user_mutex_; // guards user_; a leaf
+  control_mutex user_mutex_; // guards user_; a leaf
   ia_child* user_ = nullptr;
   const connection_observer* observer_ = nullptr;
   std::atomic<phase> phase_;

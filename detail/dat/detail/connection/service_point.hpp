@@ -6,7 +6,7 @@
 
 #include <dat/detail/adapter/cm_id_owner.hpp>
 #include <dat/detail/base/config.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/connection/connection_observer.hpp>
 #include <dat/detail/connection/connection_state.hpp>
 #include <dat/detail/events/evd_core.hpp>
@@ -98,7 +98,7 @@ private:
 
   ref<evd_core> evd_;
   // The head's lock guards ep_, used_, closed_; it is taken before the locks of an endpoint and an evd.
-  slow_mutex mutex_;
+  control_mutex mutex_;
   ref<ia_child> ep_;
   const request_endpoints* endpoints_;
   bool used_ = false; // rsp: its only request has come

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <dat/detail/base/slow_mutex.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/datagram/ud_core.hpp>
 
 namespace dat { inline namespace v0 { namespace detail {
@@ -53,7 +53,7 @@ private:
 
   ref<ud_core> of_;
   bool receives_;
-  slow_mutex mutex_; // serialises the answer of the connection manager with the end of the group
+  control_mutex mutex_; // serialises the answer of the connection manager with the end of the group
   bool asked_ = false;
   bool over_ = false;
   std::optional<datagram_target> target_;

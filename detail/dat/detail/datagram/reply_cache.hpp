@@ -7,9 +7,9 @@
 #pragma once
 
 #include <dat/detail/adapter/cm_id_owner.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/base/deadline.hpp>
 #include <dat/detail/base/ref.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -58,7 +58,7 @@ private:
   /// Drops the oldest answer to the address of `request` when that address has its full share.
   void keep_share(const ud_connection& request, dropped& to) noexcept;
 
-  slow_mutex mutex_; // a leaf; serialises the kernel's reply with the change of the list
+  control_mutex mutex_; // a leaf; serialises the kernel's reply with the change of the list
   intrusive_list<answered> list_;
   std::uint32_t size_ = 0;
 };

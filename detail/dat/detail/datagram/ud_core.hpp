@@ -8,7 +8,7 @@
 
 #include <dat/detail/adapter/path.hpp>
 #include <dat/detail/base/big_endian.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/datagram/reply_cache.hpp>
 #include <dat/detail/endpoint/core.hpp>
 
@@ -129,7 +129,7 @@ private:
   }
   static const child_type table;
 
-  slow_mutex mutex_; // taken after the lock of the endpoint
+  control_mutex mutex_; // taken after the lock of the endpoint
   ep_core* ep_ = nullptr;
   ref<pz_core> pz_;
   intrusive_list<address_node> held_;    // owned by an address handle of the consumer

@@ -4,9 +4,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/base/intrusive_list.hpp>
 #include <dat/detail/base/ref.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
 
 #include <array>
 #include <cstddef>
@@ -57,7 +57,7 @@ public:
   }
 
   /// Serialises additions and removals. Taken before the lock of the list.
-  [[nodiscard]] slow_mutex& changes() noexcept { return changes_; }
+  [[nodiscard]] control_mutex& changes() noexcept { return changes_; }
 
   void append(registered_name& n) noexcept {
     const std::lock_guard lock(mutex_);
@@ -125,8 +125,8 @@ private:
     return nullptr;
   }
 
-  slow_mutex changes_;
-  slow_mutex mutex_; // a leaf
+  control_mutex changes_;
+  control_mutex mutex_; // a leaf
   intrusive_list<registered_name> names_;
 };
 

@@ -14,7 +14,7 @@
 namespace dat { inline namespace v0 { namespace detail {
 
 DAT_DECL const connection_observer ep_core::observer = {
-    [](ia_child& user) noexcept -> slow_mutex& { return static_cast<ep_core&>(user).mutex_; },
+    [](ia_child& user) noexcept -> control_mutex& { return static_cast<ep_core&>(user).mutex_; },
     [](ia_child& user) noexcept { static_cast<ep_core&>(user).look_for_message(); },
     [](ia_child& user) noexcept { static_cast<ep_core&>(user).established(); },
     [](ia_child& user, record::kind what, int reason) noexcept {
@@ -163,7 +163,7 @@ DAT_DECL expected<void> ep_core::dup_connect(ep_core& original, const attempt& w
                &from);
 }
 
-DAT_DECL expected<void> ep_core::start(std::unique_lock<slow_mutex> lock, const char* call, const ia_address& to,
+DAT_DECL expected<void> ep_core::start(std::unique_lock<control_mutex> lock, const char* call, const ia_address& to,
                                        std::uint16_t port, const attempt& with, const error& no_path,
                                        const ia_address* usual) noexcept {
   const bool mine = !local_address_.is_any() || local_address_.port() != 0;

@@ -9,7 +9,7 @@
 
 #include <dat/detail/adapter/ia_core.hpp>
 #include <dat/detail/base/config.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/connection/connection_observer.hpp>
 #include <dat/detail/connection/connection_state.hpp>
 #include <dat/detail/endpoint/ep_life.hpp>
@@ -267,7 +267,7 @@ private:
   /// Called with `lock` on mutex_. `no_path` is the error of addresses between which no path leads: uDAPL has
   /// DAT_INVALID_ADDRESS for connect only. An endpoint without an address of its own leaves by `usual`, or else by that
   /// of its ia.
-  [[nodiscard]] expected<void> start(std::unique_lock<slow_mutex> lock, const char* call, const ia_address& to,
+  [[nodiscard]] expected<void> start(std::unique_lock<control_mutex> lock, const char* call, const ia_address& to,
                                      std::uint16_t port, const attempt& with, const error& no_path,
                                      const ia_address* usual = nullptr) noexcept;
   [[nodiscard]] expected<void> start_graceful() noexcept;
@@ -316,7 +316,7 @@ private:
   std::uint8_t responder_resources_ = 0;
   qp_init_state init_;
   std::uint32_t psn_ = 0; // the first packet number of a connection by descriptor
-  slow_mutex mutex_;      // guards the state, connection_, qp_
+  control_mutex mutex_;   // guards the state, connection_, qp_
   ref<connection_state> connection_;
   service_id pending_; // the service point at which the request arrived
   ia_address local_address_;

@@ -5,7 +5,7 @@
 #include <dat/srq_attributes.hpp>
 
 #include <dat/detail/adapter/ia_core.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/memory/pz_core.hpp>
 #include <dat/detail/posting/shared_queue.hpp>
 
@@ -78,7 +78,7 @@ private:
   [[nodiscard]] error in_error(const char* call) const noexcept;
 
   ref<pz_core> pz_;
-  slow_mutex mutex_; // guards size and watermark; taken before the locks of the evds
+  control_mutex mutex_; // guards size and watermark; taken before the locks of the evds
   block* blocks_ = nullptr;
   work_entry* spare_ = nullptr; // unused since the queue shrank
   std::atomic<std::uint32_t> capacity_{0};

@@ -13,8 +13,8 @@
 #include <dat/detail/adapter/ia_core.hpp>
 #include <dat/detail/base/closed_on_fork.hpp>
 #include <dat/detail/base/config.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/base/fd.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -77,7 +77,7 @@ private:
   wake_fd trigger_;
   closed_on_fork private_;        // a child must not take triggers of its parent
   std::atomic<bool> shown_{true}; // the consumer has not closed the descriptor
-  slow_mutex mutex_;              // a leaf, except for the lock of the reactor
+  control_mutex mutex_;           // a leaf, except for the lock of the reactor
   wait_proxy_agent agent_;
   std::atomic<bool> running_{false};
   bool scheduled_ = false;

@@ -11,8 +11,8 @@
 #include <dat/streams.hpp>
 
 #include <dat/detail/adapter/ia_core.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/base/deadline.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
 #include <dat/detail/events/cno_core.hpp>
 #include <dat/detail/events/cq_arming.hpp>
 #include <dat/detail/events/evd_polling.hpp>
@@ -188,8 +188,8 @@ protected:
   void answer_poll_failure() noexcept;
   [[nodiscard]] bool poll_has_failed() const noexcept { return poll_failed_.load(std::memory_order_relaxed); }
 
-  slow_mutex feed_mutex_; // guards the feeds and the size of the evd; taken before the lock of a merged evd
-  slow_mutex cno_mutex_;  // guards cno_ and its flags; a leaf
+  control_mutex feed_mutex_; // guards the feeds and the size of the evd; taken before the lock of a merged evd
+  control_mutex cno_mutex_;  // guards cno_ and its flags; a leaf
 
 private:
   struct channel_source : event_source {

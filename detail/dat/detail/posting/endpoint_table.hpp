@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <dat/detail/base/slow_mutex.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/base/utility.hpp>
 #include <dat/detail/work/work_ring.hpp>
 
@@ -110,7 +110,7 @@ private:
   }
 
   std::atomic<block*> published_{nullptr}; // newest_, for readers without the lock
-  mutable slow_mutex mutex_;               // a leaf
+  mutable control_mutex mutex_;            // a leaf
   block* newest_ = nullptr;
   std::uint32_t count_ = 0;
 };

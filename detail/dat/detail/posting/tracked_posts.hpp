@@ -6,7 +6,7 @@
 
 #include <dat/detail/adapter/ia_core.hpp>
 #include <dat/detail/base/checked.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/handle/handle.hpp>
 #include <dat/detail/memory/pz_core.hpp>
 #include <dat/detail/posting/ep_posting.hpp>
@@ -267,7 +267,7 @@ private:
   }
 
   const std::byte* base_;
-  slow_mutex mutex_; // guards what follows
+  control_mutex mutex_; // guards what follows
   std::array<page*, 1024> pages_{};
   offender offender_;
 };

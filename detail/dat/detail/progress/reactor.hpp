@@ -6,11 +6,11 @@
 #pragma once
 
 #include <dat/detail/base/config.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/base/deadline.hpp>
 #include <dat/detail/base/fd.hpp>
 #include <dat/detail/base/intrusive_list.hpp>
 #include <dat/detail/base/ref.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
 #include <dat/detail/base/utility.hpp>
 
 #include <atomic>
@@ -130,7 +130,7 @@ private:
   bool batching_ = false;
   std::atomic<const char*> runner_{nullptr};
   std::atomic<std::uint32_t> rounds_{0};
-  slow_mutex mutex_;                                      // a leaf; guards the following members
+  control_mutex mutex_;                                   // a leaf; guards the following members
   intrusive_list<task> due_now_;                          // in the order in which they were deferred
   intrusive_list<task> scheduled_;                        // in the order of their times
   clock::time_point timer_at_ = clock::time_point::max(); // the time that the timer descriptor is set to

@@ -5,7 +5,7 @@
 #include <dat/checked.hpp>
 
 #include <dat/detail/base/checked.hpp>
-#include <dat/detail/base/slow_mutex.hpp>
+#include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/work/work_watch.hpp>
 
 #include <array>
@@ -359,7 +359,7 @@ private:
   static void hook_free() noexcept {}
 #endif
 
-  slow_mutex mutex_;
+  control_mutex mutex_;
   std::array<record*, 4096> table_{};
   std::atomic<std::uint32_t> records_{0};
   region* regions_ = nullptr;

@@ -1,4 +1,4 @@
-// The mutex of everything but the data path.
+// The mutex of the control path: of everything but posts and completions.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -9,7 +9,7 @@
 namespace dat { inline namespace v0 { namespace detail {
 
 /// A std::mutex whose owner, and each thread that waits for it, is marked by inside_dat.
-class slow_mutex {
+class control_mutex {
 public:
   void lock() noexcept {
     inside_dat::enter();
