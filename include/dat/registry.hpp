@@ -141,6 +141,8 @@ enum class ha_relationship : std::uint8_t { unrelated, related, unknown, conflic
 /// A process has one registry (uDAPL 2.0 §8.1): all objects that `system` returns, in all shared objects of a program,
 /// have the names in common that `add` has added and `remove` has removed, and `ia::open` opens the same names. The
 /// devices and dat.conf are a snapshot: call `system` again to see their changes. Programs do not share names.
+/// Plugins that a program loads share names with it when it exports its symbols (-rdynamic) and itself uses the
+/// registry; otherwise those that g++ has compiled share names with each other, and those of clang have their own.
 /// Thread safety: all members may be called from several threads at once, except moving and destruction.
 class registry {
 public:

@@ -3,6 +3,7 @@
 #include <dat/error.hpp>
 #include <dat/expected.hpp>
 
+#include <dat/detail/discovery/registered_names.hpp>
 #include <dat/detail/posting/ep_posting.hpp>
 #include <dat/detail/posting/shared_queue.hpp>
 
@@ -68,15 +69,20 @@ TEST_CASE("a program that exports its symbols and its plugins have one error cat
 TEST_CASE("a program that exports its symbols and its plugins have one registry", "[MODEL-021][REG-009]") {
   const auto one = load(DAT_TESTS_OBJECT_ONE);
   const auto two = load(DAT_TESTS_OBJECT_TWO);
+  // The program's own part of dat. Without it, two plugins that clang has compiled would not find each other.
+  const auto own = dat::detail::registered_names::of_process();
+  const auto program_has = [&] { return own->has(dat::detail::registered_name::role::added, "shared"); };
   CHECK_FALSE(find<listing_function>(two, "lists")("shared"));
   CHECK(find<opening_function>(two, "opens")("shared") == dat::return_type::provider_not_found);
   REQUIRE(find<changing_function>(one, "adds")("shared"));
+  CHECK(program_has());
   CHECK(find<listing_function>(two, "lists")("shared"));
   // The name is found there; it has no device.
   CHECK(find<opening_function>(two, "opens")("shared") == dat::return_type::insufficient_resources);
   CHECK_FALSE(find<changing_function>(two, "adds")("shared"));
   CHECK(find<changing_function>(two, "removes")("shared"));
   CHECK_FALSE(find<listing_function>(one, "lists")("shared"));
+  CHECK_FALSE(program_has());
 }
 #endif
 
