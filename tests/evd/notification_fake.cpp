@@ -62,7 +62,8 @@ constexpr dat::ep_attributes choosy{.recv_completion = completion_notification::
 
 } // namespace
 
-TEST_CASE("selective endpoints: a completion wakes unless it was posted without notification", "[evd]") {
+TEST_CASE("selective endpoints: a completion wakes a waiter unless its operation was posted without notification",
+          "[evd]") {
   const clean_world clean;
   watched<mixed> w(choosy);
   CHECK(must(w.evd.query()).config == completion_notification::selective);
@@ -108,7 +109,7 @@ TEST_CASE("selective endpoints: a failure wakes unless it was posted without not
   CHECK(take(w.evd) == events{"transport error 9"});
 }
 
-TEST_CASE("threshold endpoints: every completion wakes, and suppress_notification is refused", "[evd]") {
+TEST_CASE("threshold endpoints: every completion wakes a waiter, and suppress_notification is refused", "[evd]") {
   const clean_world clean;
   watched<mixed> w({});
   CHECK(must(w.evd.query()).config == completion_notification::evd_threshold);
