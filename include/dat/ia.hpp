@@ -344,8 +344,9 @@ public:
   ///
   /// Errors:
   /// - `invalid_state` (ia_in_use): a graceful close with objects left, which changes nothing
-  /// - `insufficient_resources`: a signal handler calls, and has interrupted its thread in another call of dat. The ia
-  ///   stays open; close it again when that call has returned
+  /// - `insufficient_resources`: a signal handler calls, and has interrupted its thread in another call of dat; or
+  ///   another thread holds a lock of the data path for more than a second. The ia stays open: close it again when that
+  ///   call has returned
   /// - `invalid_parameter`: another mode
   /// - `invalid_handle`
   /// Allocates: no.

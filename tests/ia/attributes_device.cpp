@@ -298,7 +298,7 @@ TEST_CASE("the adapters of the host are listed, and each can be opened by its na
     CHECK(error_of(registry.open("no-" + name)) == dat::error(type::provider_not_found, subtype::name_not_registered));
     SHOWS("REG-020", "REG-026", "ERR-022", "ERR-037");
   }
-  // A process has one registry: a name that is added or removed by one object is so for the other one and for ia.open.
+  // A process has one registry: what one object adds or removes, the other one and ia.open have or lack, too.
   auto own = must(dat::registry::system());
   const auto first = must(own.find(*names.begin())).port;
   const auto size = registry.list().size();

@@ -36,7 +36,7 @@ inline dat::error failure(const dat::registry& r, std::string_view name, const d
   return found.error();
 }
 
-/// Removes the names that the program has added to the registry of the process, at its end.
+/// Its destructor removes the names that the program has added to the registry of the process.
 struct names_of_program {
   names_of_program() = default;
   names_of_program(const names_of_program&) = delete;

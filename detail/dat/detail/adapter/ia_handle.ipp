@@ -27,8 +27,9 @@ DAT_DECL expected<void> ia_handle::close(bool graceful) noexcept {
   if (!can_close)
     return error(return_type::insufficient_resources)
         .at("ia.close", object_kind::ia)
-        .hint(
-            "A signal handler has interrupted a call of this thread. Close the ia again when that call has returned.");
+        .hint("Another call of dat is under way: one that a signal handler has interrupted, or one of another thread. "
+              "Close "
+              "the ia again when that call has returned.");
   if (graceful)
     core->close_gracefully();
   else

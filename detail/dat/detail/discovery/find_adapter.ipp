@@ -222,7 +222,7 @@ DAT_DECL result<adapter_location> adapter_of_instance(const conf_field& data) no
   return found;
 }
 
-/// Copies the port of the added name that fits best, if it fits better than all before.
+/// Copies the port of the best match among the added names, if that is better than what `match` has found before.
 [[nodiscard]] DAT_DECL bool added_port(registered_names& names, std::string_view name, version_match& match,
                                        std::array<char, 72>& port) noexcept {
   bool better = false;
@@ -234,7 +234,7 @@ DAT_DECL result<adapter_location> adapter_of_instance(const conf_field& data) no
   return better;
 }
 
-/// The name of a device, of dat.conf, or one that the program has added.
+/// The adapter with this name: a name of a device or of dat.conf, or one that the program has added.
 DAT_DECL result<adapter_location> adapter_named(std::string_view name) noexcept {
   if (name.size() >= 256) // DAT_NAME_MAX_LENGTH, which includes the terminating zero
     return error(return_type::invalid_parameter, return_subtype::arg1)

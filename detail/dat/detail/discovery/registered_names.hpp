@@ -72,8 +72,8 @@ public:
     const std::lock_guard lock(mutex_);
     erase(role::removed, name);
   }
-  /// Removes a name that the program has added, and appends `mark` for one of the host; null: the host does not have
-  /// it. Returns false, and changes nothing, while the name is open.
+  /// Removes a name with all that the program has added by it. `mark` is appended to hide the host's own entry of that
+  /// name; it is null when the host has none. Returns false, and changes nothing, while the name is open.
   [[nodiscard]] bool remove(std::string_view name, registered_name* mark) noexcept {
     const std::lock_guard lock(mutex_);
     if (first(role::open, name)) return false;
