@@ -17,6 +17,7 @@ namespace provider {
 /// An object of this provider; null without memory.
 template <class T, class... Arguments>
 [[nodiscard]] std::unique_ptr<T> make_object(Arguments&&... arguments) noexcept {
+  const section here;
   return std::unique_ptr<T>(new (std::nothrow) T(std::forward<Arguments>(arguments)...));
 }
 
@@ -68,6 +69,7 @@ public:
   [[nodiscard]] DAT_RETURN no_memory() const noexcept { return provider::no_memory(name_); }
 
 private:
+  const section here_;
   const char* name_;
 };
 
@@ -100,7 +102,8 @@ template <class T, class Close>
     ::sched_yield();
   }
   constexpr bool posts = std::is_same_v<T, ep_object>;
-  if constexpr (posts) o->stop_posts();
+  if constexpr (posts)
+    while (!o->stop_posts()) ::sched_yield();
   if (const DAT_RETURN refused = close(*o)) {
     if constexpr (posts) o->start_posts();
     return restore(refused);

@@ -224,25 +224,23 @@ DAT_RETURN ep_connect(DAT_EP_HANDLE ep, DAT_IA_ADDRESS_PTR address, DAT_CONN_QUA
 
 DAT_RETURN ep_common_connect(DAT_EP_HANDLE ep, DAT_IA_ADDRESS_PTR address, DAT_TIMEOUT timeout, DAT_COUNT size,
                              DAT_PVOID data) {
-  static constexpr const char* call = "dat_ep_common_connect";
-  const call_on<ep_object> e(ep);
-  if (!e || e->is_datagram()) return bad_handle(return_subtype::handle_ep, call);
+  const entry_call<ep_object> e(ep, "dat_ep_common_connect");
+  if (!e || e->is_datagram()) return e.bad_handle();
   const auto remote = to_address(address);
-  if (!remote) return bad_argument(2, call); // DAT_INVALID_ADDRESS is no result of this call
-  if (!is_range(data, size)) return bad_argument(4, call);
+  if (!remote) return e.bad_argument(2); // DAT_INVALID_ADDRESS is no result of this call
+  if (!is_range(data, size)) return e.bad_argument(4);
   count(ep, DCNT_EP_CONNECT);
   return word(e->rc.common_connect(remote.assume_value(), to_timeout(timeout), to_bytes(data, size)));
 }
 
 DAT_RETURN ep_dup_connect(DAT_EP_HANDLE ep, DAT_EP_HANDLE original, DAT_TIMEOUT timeout, DAT_COUNT size, DAT_PVOID data,
                           DAT_QOS qos) {
-  static constexpr const char* call = "dat_ep_dup_connect";
-  const call_on<ep_object> e(ep);
+  const entry_call<ep_object> e(ep, "dat_ep_dup_connect");
   const call_on<ep_object> from(original);
-  if (!e || e->is_datagram() || !from || from->is_datagram()) return bad_handle(return_subtype::handle_ep, call);
-  if (!is_range(data, size)) return bad_argument(4, call);
+  if (!e || e->is_datagram() || !from || from->is_datagram()) return e.bad_handle();
+  if (!is_range(data, size)) return e.bad_argument(4);
   const auto quality = to_qos(qos);
-  if (!quality) return bad_argument(6, call);
+  if (!quality) return e.bad_argument(6);
   count(ep, DCNT_EP_CONNECT);
   return word(e->rc.dup_connect(from->rc, to_timeout(timeout), to_bytes(data, size), *quality));
 }

@@ -12,8 +12,8 @@ constexpr auto evd_handle = return_subtype::handle1;
 /// A call without arguments.
 template <class Call>
 [[nodiscard]] DAT_RETURN apply(DAT_EVD_HANDLE evd, const char* name, Call call) noexcept {
-  const call_on<evd_object> e(evd);
-  return e ? word(call(e->evd)) : bad_handle(evd_handle, name);
+  const entry_call<evd_object> e(evd, name);
+  return e ? word(call(e->evd)) : e.bad_handle();
 }
 
 /// What a dequeue returns that has no event. An evd of completions that is empty gives the bare number, without the
@@ -86,9 +86,8 @@ DAT_RETURN evd_query(DAT_EVD_HANDLE evd, DAT_EVD_PARAM_MASK mask, DAT_EVD_PARAM*
 }
 
 DAT_RETURN evd_modify_cno(DAT_EVD_HANDLE evd, DAT_CNO_HANDLE cno) {
-  static constexpr const char* call = "dat_evd_modify_cno";
-  const call_on<evd_object> e(evd);
-  return e ? attach(*e, cno, call) : bad_handle(evd_handle, call);
+  const entry_call<evd_object> e(evd, "dat_evd_modify_cno");
+  return e ? attach(*e, cno, e.name()) : e.bad_handle();
 }
 
 DAT_RETURN evd_enable(DAT_EVD_HANDLE evd) {

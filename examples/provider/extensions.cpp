@@ -190,6 +190,7 @@ template <class Counters, std::size_t N, class Take>
 /// Reads the counters of an ia, an endpoint or an evd. `take(names, number, value)`.
 template <class Take>
 [[nodiscard]] DAT_RETURN read_counters(DAT_HANDLE of, int which, bool reset, const char* call, Take take) noexcept {
+  const section here;
   const auto with = [&](std::string_view names) {
     return [&take, names](std::size_t number, DAT_UINT64 value) { take(names, number, value); };
   };

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <new>
 #include <sys/mman.h>
+#include <utility>
 
 namespace provider {
 namespace {
@@ -15,13 +16,16 @@ constexpr std::size_t rest = 1024; // freed handles that stay unused
 std::mutex handles_mutex;  // guards the following
 handle* handles = nullptr; // where they begin
 std::size_t used = 0;      // handles that were issued, freed ones among them
-handle* oldest = nullptr;  // of the freed handles, a queue
-handle* newest = nullptr;
-std::size_t freed = 0;
+handle* ready = nullptr;   // handles that can be used again
+handle* resting = nullptr; // and those that can when `rest` more were freed
+
+std::atomic<handle*> freed{nullptr}; // the handles that were freed since
+std::atomic<std::size_t> number_freed{0};
 
 } // namespace
 
 handle* handle::make(const DAT_PROVIDER* provider, object& target) noexcept {
+  const section here;
   const std::lock_guard lock(handles_mutex);
   if (!handles) {
     void* const memory = ::mmap(nullptr, most * sizeof(handle), PROT_READ | PROT_WRITE,
@@ -30,18 +34,12 @@ handle* handle::make(const DAT_PROVIDER* provider, object& target) noexcept {
     handles = static_cast<handle*>(memory);
     first.store(reinterpret_cast<std::uintptr_t>(memory));
   }
-  handle* made = nullptr;
-  if (freed > rest || (freed != 0 && used == most)) {
-    made = oldest;
-    oldest = made->next_free;
-    if (!oldest) newest = nullptr;
-    --freed;
-  } else if (used < most) {
-    made = ::new (handles + used) handle;
-    ++used;
-  } else {
-    return nullptr;
+  if (!ready && (number_freed.load() > rest || used == most)) {
+    number_freed.store(0);
+    ready = std::exchange(resting, freed.exchange(nullptr, std::memory_order_acquire));
   }
+  if (!ready && used == most) return nullptr;
+  handle* const made = ready ? std::exchange(ready, ready->next_free) : ::new (handles + used++) handle;
   made->provider = provider;
   made->context.store(0);
   target.self = made;
@@ -50,11 +48,10 @@ handle* handle::make(const DAT_PROVIDER* provider, object& target) noexcept {
 }
 
 void handle::release() noexcept {
-  const std::lock_guard lock(handles_mutex);
-  next_free = nullptr;
-  (newest ? newest->next_free : oldest) = this;
-  newest = this;
-  ++freed;
+  next_free = freed.load(std::memory_order_relaxed);
+  while (!freed.compare_exchange_weak(next_free, this, std::memory_order_release, std::memory_order_relaxed)) {
+  }
+  number_freed.fetch_add(1);
 }
 
 } // namespace provider

@@ -28,8 +28,31 @@ struct object {
   adapter& ia;
   handle* self = nullptr;
   std::atomic<int> waiters{0}; ///< threads that sleep in a call on it
+  bool retired = false;        ///< its handle is invalid while its adapter closes
   object* next = nullptr;      ///< in the list of its adapter, as previous
   object* previous = nullptr;
+};
+
+/// Marks the thread that constructs it as inside a call that may hold locks, until its destruction. Posts and
+/// dat_evd_dequeue have no mark, because it would cost time.
+class section {
+public:
+  section() noexcept {
+    ++depth;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  section(const section&) = delete;
+  section& operator=(const section&) = delete;
+  ~section() {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    --depth;
+  }
+  /// Whether the calling thread is inside one already: a signal handler then has interrupted it.
+  [[nodiscard]] static bool here() noexcept { return depth != 0; }
+
+private:
+  // The first access in a thread must not allocate memory: it may be that of a handler.
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local unsigned depth = 0;
 };
 
 /// A lock for a few instructions, as posts need it. A thread that finds it taken gives up the processor.
@@ -70,7 +93,7 @@ struct alignas(64) handle {
   }
   /// A handle for an object; null without memory.
   [[nodiscard]] static handle* make(const DAT_PROVIDER* provider, object& target) noexcept;
-  /// Gives it back, for another object.
+  /// Gives it back, for another object. Takes no lock, because a signal handler may close an ia.
   void release() noexcept;
 
 private:

@@ -3,6 +3,7 @@
 #include "calls.hpp"
 #include "entries.hpp"
 
+#include <chrono>
 #include <dat/registry.hpp>
 #include <new>
 
@@ -163,6 +164,7 @@ namespace {
 [[nodiscard]] DAT_RETURN open(DAT_NAME_PTR name, bool thread_safe, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd,
                               DAT_IA_HANDLE* ia) noexcept {
   static constexpr const char* call = "dat_ia_open";
+  const section here;
   if (!name) return bad_argument(1, call);
   if (!async_evd) return bad_argument(3, call);
   if (!ia) return bad_argument(4, call);
@@ -206,20 +208,48 @@ DAT_RETURN ia_open_threadsafe(DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE*
   return open(name, true, qlen, async_evd, ia);
 }
 
+namespace {
+
+/// Makes the handles of an adapter's objects invalid, when no call on them is under way but those that sleep. Gives up
+/// after a second: in a signal handler, the call that was interrupted does not end meanwhile.
+[[nodiscard]] DAT_RETURN retire(adapter& a, DAT_CLOSE_FLAGS flags, const char* call) noexcept {
+  const auto last = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  std::unique_lock lock(a.mutex, std::defer_lock); // which the interrupted call may hold
+  bool in_use = false, begun = false;
+  while (!in_use && std::chrono::steady_clock::now() < last) {
+    if (lock.try_lock()) {
+      begun = true;
+      in_use = flags == DAT_CLOSE_GRACEFUL_FLAG && a.in_use();
+      if (!in_use && a.retire() && a.self->calls.load() == 1) return success;
+      lock.unlock(); // a call that is under way may take it, and may make or free an object
+    }
+    ::sched_yield();
+  }
+  if (begun) {
+    lock.lock();
+    a.restore();
+  }
+  return in_use ? refuse(return_type::invalid_state, return_subtype::ia_in_use, call)
+                : refuse(return_type::insufficient_resources, return_subtype::none, call);
+}
+
+} // namespace
+
 DAT_RETURN ia_close(DAT_IA_HANDLE ia, DAT_CLOSE_FLAGS flags) {
+  const bool interrupts = section::here(); // a call, which may hold locks
   const entry_call<adapter> a(ia, "dat_ia_close");
   if (!a) return a.bad_handle();
   if (flags != DAT_CLOSE_ABRUPT_FLAG && flags != DAT_CLOSE_GRACEFUL_FLAG) return a.bad_argument(2);
+  if (interrupts) return a.refuse(return_type::insufficient_resources);
   object* expected = a.get();
-  if (!a->self->target.compare_exchange_strong(expected, nullptr)) return a.bad_handle(return_subtype::handle_ia);
-  while (a->self->calls.load() != 1) ::sched_yield();
-  if (flags == DAT_CLOSE_GRACEFUL_FLAG && a->size() != 0) {
+  if (!a->self->target.compare_exchange_strong(expected, nullptr)) return a.bad_handle();
+  if (const DAT_RETURN refused = retire(*a, flags, a.name())) {
     a->self->target.store(a.get());
-    return a.refuse(return_type::invalid_state, return_subtype::ia_in_use);
+    return refused;
   }
-  a->retire();
   const auto closed = a->ia.close(dat::close_mode::abrupt);                             // ends what sleeps
   if (!closed && closed.assume_error().type() == return_type::insufficient_resources) { // may succeed later
+    const std::lock_guard lock(a->mutex);
     a->restore();
     a->self->target.store(a.get());
     return word(closed);

@@ -210,33 +210,32 @@ DAT_RETURN rmr_query(DAT_RMR_HANDLE rmr, DAT_RMR_PARAM_MASK mask, DAT_RMR_PARAM*
 DAT_RETURN rmr_bind(DAT_RMR_HANDLE rmr, DAT_LMR_HANDLE lmr, const DAT_LMR_TRIPLET* triplet,
                     DAT_MEM_PRIV_FLAGS privileges, DAT_VA_TYPE va_type, DAT_EP_HANDLE ep, DAT_RMR_COOKIE cookie,
                     DAT_COMPLETION_FLAGS flags, DAT_RMR_CONTEXT* context) {
-  static constexpr const char* call = "dat_rmr_bind";
-  const call_on<rmr_object> r(rmr);
-  if (!r) return bad_handle(return_subtype::handle_rmr, call);
+  const entry_call<rmr_object> r(rmr, "dat_rmr_bind");
+  if (!r) return r.bad_handle();
   const std::lock_guard alone(r->binding);
-  if (!triplet) return bad_argument(3, call);
-  if (!within(privileges, all_rights)) return bad_argument(4, call);
-  if (va_type != DAT_VA_TYPE_VA && va_type != DAT_VA_TYPE_ZB) return bad_argument(5, call);
+  if (!triplet) return r.bad_argument(3);
+  if (!within(privileges, all_rights)) return r.bad_argument(4);
+  if (va_type != DAT_VA_TYPE_VA && va_type != DAT_VA_TYPE_ZB) return r.bad_argument(5);
   const post_to through(ep, handle::requests);
-  if (!through || &through->ia != &r->ia || through->is_datagram()) return bad_handle(return_subtype::handle_ep, call);
+  if (!through || &through->ia != &r->ia || through->is_datagram()) return r.bad_handle(return_subtype::handle_ep);
   const auto set = [&](auto& operation) {
     operation.cookie(dat::cookie(cookie.as_64));
     return set_flags(operation, flags);
   };
   if (triplet->segment_length == 0) {
     dat::unbind operation;
-    if (!set(operation)) return bad_argument(8, call);
+    if (!set(operation)) return r.bad_argument(8);
     if (context) *context = 0;
     return word(r->rmr.unbind(through->rc, operation));
   }
   const call_on<lmr_object> region(lmr);
-  if (!region || &region->ia != &r->ia) return bad_handle(return_subtype::handle_lmr, call);
-  if (!context) return bad_argument(9, call);
-  if (triplet->lmr_context != region->known.key) return bad_argument(3, call);
+  if (!region || &region->ia != &r->ia) return r.bad_handle(return_subtype::handle_lmr);
+  if (!context) return r.bad_argument(9);
+  if (triplet->lmr_context != region->known.key) return r.bad_argument(3);
   dat::dynamic::bind operation(region->lmr, triplet->virtual_address - region->lmr.address(), triplet->segment_length,
                                to_rights(privileges));
   if (va_type == DAT_VA_TYPE_ZB) operation.zero_based();
-  if (!set(operation)) return bad_argument(8, call);
+  if (!set(operation)) return r.bad_argument(8);
   const auto bound = dat::dynamic::post(r->rmr, through->rc, operation);
   if (bound) *context = bound.assume_value().rkey();
   return word(bound);

@@ -14,25 +14,25 @@ post_to::post_to(DAT_HANDLE named, handle::queue to) noexcept : use(static_cast<
   }
 }
 
-void ep_object::stop_posts() noexcept {
-  for (const handle::queue q : {handle::requests, handle::receives}) {
-    while (!self->idle[q].exchange(nullptr, std::memory_order_acquire)) ::sched_yield();
-    known[q] = &no_region;
-  }
-  stopped.store(true);
+bool ep_object::stop_posts() noexcept {
+  for (const handle::queue q : {handle::requests, handle::receives})
+    if (self->idle[q].exchange(nullptr, std::memory_order_acquire)) {
+      known[q] = &no_region;
+      stopped[q].store(true);
+    }
+  return stopped[handle::requests] && stopped[handle::receives];
 }
 
 void ep_object::start_posts() noexcept {
-  stopped.store(false);
-  for (auto& queue : self->idle) queue.store(this, std::memory_order_release);
+  for (const handle::queue q : {handle::requests, handle::receives})
+    if (stopped[q].exchange(false)) self->idle[q].store(this, std::memory_order_release);
 }
 
 void ep_object::await_posts() noexcept {
   for (const handle::queue q : {handle::requests, handle::receives}) {
-    while (!self->idle[q].exchange(nullptr, std::memory_order_acquire)) {
-      if (stopped.load()) return;
-      ::sched_yield();
-    }
+    bool idle = false;
+    while (!(idle = self->idle[q].exchange(nullptr, std::memory_order_acquire)) && !stopped[q]) ::sched_yield();
+    if (!idle) continue;
     known[q] = &no_region;
     self->idle[q].store(this, std::memory_order_release);
   }
@@ -81,13 +81,11 @@ void adapter::remove(object& o) noexcept {
   named->release();
 }
 
-std::size_t adapter::size() noexcept {
-  const std::lock_guard lock(mutex);
-  std::size_t n = 0;
+bool adapter::in_use() const noexcept {
   for (const object* head : objects_)
     for (const object* o = head; o; o = o->next)
-      if (o->self != async_evd && o->type != peer_object::handle_type) ++n;
-  return n;
+      if (o->self != async_evd && o->type != peer_object::handle_type) return true;
+  return false;
 }
 
 void adapter::await_posts() noexcept {
@@ -100,28 +98,21 @@ void adapter::await_posts() noexcept {
   }
 }
 
-void adapter::retire() noexcept {
-  // A call that is under way may take the lock, and may make or free an object.
-  for (bool busy = true; busy;) {
-    busy = false;
-    {
-      const std::lock_guard lock(mutex);
-      for (object* head : objects_)
-        for (object* o = head; o; o = o->next) {
-          o->self->target.store(nullptr, std::memory_order_seq_cst);
-          busy = busy || o->self->calls.load(std::memory_order_acquire) > static_cast<std::uint32_t>(o->waiters.load());
-        }
+bool adapter::retire() noexcept {
+  bool busy = false;
+  for (object* head : objects_)
+    for (object* o = head; o; o = o->next) {
+      if (o->self->target.exchange(nullptr, std::memory_order_seq_cst)) o->retired = true;
+      busy |= o->self->calls.load(std::memory_order_acquire) > static_cast<std::uint32_t>(o->waiters.load());
+      if (o->type == DAT_HANDLE_TYPE_EP) busy |= !static_cast<ep_object*>(o)->stop_posts();
     }
-    if (busy) ::sched_yield();
-  }
-  const std::lock_guard lock(mutex);
-  for (object* o = objects_[index(DAT_HANDLE_TYPE_EP)]; o; o = o->next) static_cast<ep_object*>(o)->stop_posts();
+  return !busy;
 }
 
 void adapter::restore() noexcept {
-  const std::lock_guard lock(mutex);
   for (object* head : objects_)
     for (object* o = head; o; o = o->next) {
+      if (!std::exchange(o->retired, false)) continue; // another thread may be ending it
       o->self->target.store(o, std::memory_order_seq_cst);
       if (o->type == DAT_HANDLE_TYPE_EP) static_cast<ep_object*>(o)->start_posts();
     }

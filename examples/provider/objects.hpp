@@ -171,8 +171,9 @@ struct ep_object : object_of<DAT_HANDLE_TYPE_EP, return_subtype::handle_ep> {
     (void)(is_datagram() ? ud.set_context(dat::cookie(self)) : rc.set_context(dat::cookie(self)));
     start_posts();
   }
-  /// Waits until no post is under way, and lets none begin.
-  void stop_posts() noexcept;
+  /// Lets no post begin. False while one is under way, and its queue is not stopped yet.
+  [[nodiscard]] bool stop_posts() noexcept;
+  /// Lets posts begin in the queues that are stopped.
   void start_posts() noexcept;
   /// Waits until no post is under way that began before, and forgets the regions that they used.
   void await_posts() noexcept;
@@ -185,7 +186,7 @@ struct ep_object : object_of<DAT_HANDLE_TYPE_EP, return_subtype::handle_ep> {
   // A post to a queue guards the region that was posted last, that of the next post usually, and the queue's counters.
   const known_region* known[2] = {&no_region, &no_region};
   guarded_tallies<DCNT_EP_ALL_COUNTERS> counters;
-  std::atomic<bool> stopped{true}; ///< no post can begin
+  std::atomic<bool> stopped[2] = {true, true}; ///< no post can begin
 
   std::mutex mutex; ///< guards the following
   DAT_EP_PARAM param{};
@@ -283,10 +284,10 @@ public:
   }
   /// Takes an object out of the list and deletes it.
   void remove(object& o) noexcept;
-  /// The number of objects besides the evd of asynchronous events.
-  [[nodiscard]] std::size_t size() noexcept;
-  /// Makes all handles invalid, and waits until no call is under way but those that sleep.
-  void retire() noexcept;
+  /// Whether it has objects besides the evd of asynchronous events. The lock must be held, as for the next two.
+  [[nodiscard]] bool in_use() const noexcept;
+  /// Makes the handles of all objects invalid. False while a call that does not sleep is under way.
+  [[nodiscard]] bool retire() noexcept;
   /// Makes them valid again.
   void restore() noexcept;
   /// Deletes all objects, when no call uses them.
@@ -307,7 +308,7 @@ public:
 
   const entry& from;
   dat::ia ia;
-  std::mutex mutex; ///< guards the list; no region ends while it is held
+  short_lock mutex; ///< guards the list; no region ends while it is held
   region_table regions;
   DAT_EVD_HANDLE async_evd = DAT_HANDLE_NULL;
   tallies<DCNT_IA_ALL_COUNTERS> counters;

@@ -56,6 +56,7 @@ extern "C" {
 /// memory the name stays unknown.
 [[gnu::visibility("default")]] void dat_provider_init(const DAT_PROVIDER_INFO* info, const char* instance_data) {
   using namespace provider;
+  const section here;
   try {
     const std::lock_guard lock(entries_mutex);
     const std::string_view adapter = first_word(instance_data ? instance_data : "");
@@ -81,6 +82,7 @@ extern "C" {
 /// Called when the last ia of a name was closed.
 [[gnu::visibility("default")]] void dat_provider_fini(const DAT_PROVIDER_INFO* info) {
   using namespace provider;
+  const section here;
   const std::lock_guard lock(entries_mutex);
   for (entry& e : entries)
     if (e.loaded && e.name == info->ia_name && e.info.is_thread_safe == info->is_thread_safe) {

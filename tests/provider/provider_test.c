@@ -49,6 +49,7 @@ static void others(void) {
   bad_handles();
   lines_of_one_name();
   threads();
+  closes();
 }
 
 int main(int argc, char** argv) {

@@ -14,6 +14,9 @@ enum { port = 7471 };
 // The next event of a side, which must be this completion.
 void completion(struct side* s, DAT_UINT64 cookie, int operation, DAT_SEG_LENGTH length);
 
+// Calls `hook` at the beginning of each call of a verb of the fake devices, in the same thread; null ends this.
+void intercept(const char* verb, void (*hook)(void));
+
 void moves_data(void);
 void small_requests(void);
 void changing_regions(void);
@@ -28,5 +31,6 @@ void requests(void);
 void shared_queues(void);
 void bad_handles(void);
 void threads(void);
+void closes(void);
 
 #endif
