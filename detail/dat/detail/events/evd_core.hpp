@@ -204,7 +204,6 @@ private:
   void channel_failed(int err) noexcept;
   /// Arms the device, and triggers the cno for events that are there already.
   void arm_for_cno() noexcept;
-  void set_mode(completion_notification f) noexcept; // with cno_mutex_ held
   void note_change() noexcept { changes_.fetch_add(1, std::memory_order_seq_cst); }
   [[nodiscard]] std::uint32_t queue_depth(std::uint32_t n) const noexcept;
   [[nodiscard]] expected<void> check_mode(const evd_feed& f, std::uint32_t leaving) const noexcept;

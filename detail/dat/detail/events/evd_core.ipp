@@ -243,11 +243,6 @@ DAT_DECL expected<void> evd_core::check_mode(const evd_feed& f, std::uint32_t le
   return success();
 }
 
-DAT_DECL void evd_core::set_mode(completion_notification f) noexcept {
-  arming_.set_mode(f);
-  if (merged_evd* m = merged(this)) m->mark_mode();
-}
-
 DAT_DECL expected<void> evd_core::attach(const evd_feed& f, std::uint32_t leaving, std::uint32_t more) noexcept {
   const merged_evd* const m = merged(this);
   const bool sink = m && m->is_sink();
@@ -258,7 +253,7 @@ DAT_DECL expected<void> evd_core::attach(const evd_feed& f, std::uint32_t leavin
   bool watched;
   {
     const std::lock_guard lock(cno_mutex_);
-    set_mode(sink ? completion_notification::evd_threshold : f.mode);
+    arming_.set_mode(sink ? completion_notification::evd_threshold : f.mode);
     arming_.add_feed(); // set before the check for a waiter: a waiter that comes later sees the feed
     watched = watching_.load(std::memory_order_relaxed) == watching::always;
   }
@@ -279,13 +274,13 @@ DAT_DECL void evd_core::detach(const evd_feed& f) noexcept {
   const std::lock_guard feeds(feed_mutex_);
   remove_entries(f);
   const std::lock_guard lock(cno_mutex_);
-  if (arming_.remove_feed() == 0) set_mode(completion_notification::evd_threshold);
+  if (arming_.remove_feed() == 0) arming_.set_mode(completion_notification::evd_threshold);
 }
 
 DAT_DECL void evd_core::restore_mode(completion_notification f) noexcept {
   const merged_evd* const m = merged(this);
   const std::lock_guard lock(cno_mutex_);
-  if (!m || !m->is_sink()) set_mode(f);
+  if (!m || !m->is_sink()) arming_.set_mode(f);
 }
 
 DAT_DECL void evd_core::watch_connection() noexcept {

@@ -74,8 +74,6 @@ public:
   void drain() noexcept;
   /// A thread has become the waiter, or is about to end its wait.
   void mark_waiter(bool waits) noexcept { set_mark(waiter_mark, waits); }
-  /// The mode of the evd has changed.
-  void mark_mode() noexcept { set_mark(selective_mark, arming().is_selective()); }
 
   // --- appending -----------------------------------------------------------------------------------------------------
 
@@ -129,22 +127,19 @@ private:
   /// The marks of the lock: what a call that takes events must check first.
   enum : std::uint32_t {
     queued_mark = quick_mutex::first_mark, // the ring may have events
-    selective_mark = 2 * queued_mark,      // the mode is selective
-    waiter_mark = 4 * queued_mark,         // a thread waits
-    manual_mark = 8 * queued_mark          // the ia has no service thread
+    waiter_mark = 2 * queued_mark,         // a thread waits
+    manual_mark = 4 * queued_mark          // the ia has no service thread
   };
   void set_mark(std::uint32_t which, bool set) noexcept { set ? mutex_.mark(which) : mutex_.unmark(which); }
 
   void drain_locked() noexcept;
-  /// Whether completions bypass the ring.
-  [[nodiscard]] bool bypasses_ring() noexcept { return ring_.empty() && !arming().is_selective(); }
   /// The rest of take_ready and take_marked, with the lock held.
   template <class Copy>
   [[nodiscard, gnu::always_inline]] found take_locked(ready_completion& out, Copy copy) noexcept;
   [[nodiscard, gnu::always_inline]] found take_locked(ready_completion& one, ready_completions& several,
                                                       int max) noexcept;
-  /// Whether completions bypass the ring, although the lock has marks.
-  [[nodiscard]] bool bypasses_ring_despite_marks() noexcept;
+  /// Whether completions bypass the ring, although the lock has marks. Removes the mark of an empty ring.
+  [[nodiscard]] bool bypasses_ring() noexcept;
   /// The rest of take_locked, for completions that are not ordinary successes of a running connection. Handles the `n`
   /// completions and the events after them.
   [[nodiscard]] found take_unready(int n, ready_completion& out) noexcept;
@@ -255,7 +250,7 @@ inline merged_evd::found merged_evd::take_ready(ready_completion& out, Copy copy
 template <class Copy>
 merged_evd::found merged_evd::take_marked(ready_completion& out, Copy copy) noexcept {
   const std::lock_guard lock(mutex_);
-  return bypasses_ring_despite_marks() ? take_locked(out, copy) : found::queued;
+  return bypasses_ring() ? take_locked(out, copy) : found::queued;
 }
 
 inline merged_evd::found merged_evd::take_ready(ready_completion& one, ready_completions& several, int max) noexcept {

@@ -221,9 +221,10 @@ DAT_DECL completion_owner* merged_evd::take_shared(ibv_wc& c, work_entry& e) noe
 }
 
 /// An empty ring needs no mark.
-DAT_DECL bool merged_evd::bypasses_ring_despite_marks() noexcept {
-  if (ring_.empty()) mutex_.unmark(queued_mark);
-  return bypasses_ring();
+DAT_DECL bool merged_evd::bypasses_ring() noexcept {
+  if (!ring_.empty()) return false;
+  mutex_.unmark(queued_mark);
+  return true;
 }
 
 DAT_DECL merged_evd::found merged_evd::take_marked(ready_completion& out) noexcept {
@@ -233,7 +234,7 @@ DAT_DECL merged_evd::found merged_evd::take_marked(ready_completion& out) noexce
 DAT_DECL merged_evd::found merged_evd::take_marked(ready_completion& one, ready_completions& several,
                                                    int max) noexcept {
   const std::lock_guard lock(mutex_);
-  return bypasses_ring_despite_marks() ? take_locked(one, several, max) : found::queued;
+  return bypasses_ring() ? take_locked(one, several, max) : found::queued;
 }
 
 DAT_DECL merged_evd::found merged_evd::take_unready(int n, ready_completion& out) noexcept {
@@ -257,7 +258,7 @@ DAT_DECL bool merged_evd::take_at_once(work_kind kind, const completion_owner* o
   if (foreign() || !waking().undisturbed()) return false;
   ia().progress_now_and_then();
   const std::lock_guard lock(mutex_);
-  if (!bypasses_ring()) return false;
+  if (!ring_.empty()) return false;
   const int n = poll(1, &out.wc);
   if (n < 0) [[unlikely]]
     note_poll_failure();
@@ -312,7 +313,7 @@ DAT_DECL merged_evd::found merged_evd::take_several(ready_completions& out, int 
 
 DAT_DECL bool merged_evd::take(record& out, std::uint32_t& left) noexcept {
   const std::lock_guard lock(mutex_);
-  if (ring_.empty() || arming().is_selective()) drain_locked();
+  if (ring_.empty()) drain_locked();
   left = ring_.size();
   if (left == 0) return false;
   extract(0, out);
