@@ -40,7 +40,8 @@ std::optional<dat::completion_notification> to_notification(DAT_COMPLETION_FLAGS
   using mode = dat::completion_notification;
   // The flags that posts may have, which DAT 1 named here, change nothing.
   const int chosen = flags & ~(receives ? 0 : DAT_COMPLETION_SUPPRESS_FLAG | DAT_COMPLETION_BARRIER_FENCE_FLAG);
-  if (chosen == DAT_COMPLETION_DEFAULT_FLAG || chosen == DAT_COMPLETION_EVD_THRESHOLD_FLAG) return mode::evd_threshold;
+  if (chosen == DAT_COMPLETION_DEFAULT_FLAG) return mode::by_default;
+  if (chosen == DAT_COMPLETION_EVD_THRESHOLD_FLAG) return mode::evd_threshold;
   if (chosen == DAT_COMPLETION_UNSIGNALLED_FLAG) return mode::selective;
   if (chosen == DAT_COMPLETION_SOLICITED_WAIT_FLAG && receives) return mode::solicited_wait;
   return std::nullopt;

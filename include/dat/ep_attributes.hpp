@@ -79,6 +79,7 @@ enum class close_mode : std::uint8_t {
 /// other than evd_threshold, the evd may have only the streams dto, rmr_bind, software and datagrams, and each wait is
 /// for one event.
 enum class completion_notification : std::uint8_t {
+  by_default = 0x00,     ///< the endpoint chooses: see ep_attributes. A query returns the value that it has chosen
   solicited_wait = 0x02, ///< receives only: a completion wakes if its send was `.solicited()` or if it failed
   selective = 0x04,      ///< DAT_COMPLETION_UNSIGNALLED_FLAG: all but those that were posted with
                          ///< `.suppress_notification()`; not on a completions-only evd
@@ -87,10 +88,11 @@ enum class completion_notification : std::uint8_t {
 
 /// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(completion_notification value) noexcept {
-  return value == completion_notification::solicited_wait  ? "solicited_wait"
-         : value == completion_notification::selective     ? "selective"
-         : value == completion_notification::evd_threshold ? "evd_threshold"
-                                                           : "unknown completion_notification";
+  return value == completion_notification::by_default       ? "by_default"
+         : value == completion_notification::solicited_wait ? "solicited_wait"
+         : value == completion_notification::selective      ? "selective"
+         : value == completion_notification::evd_threshold  ? "evd_threshold"
+                                                            : "unknown completion_notification";
 }
 
 /// A high watermark that is never reached (DAT_WATERMARK_INFINITE).
@@ -154,8 +156,12 @@ struct ep_attributes {
   /// to be noticed. The peer's queue pair must allow RDMA writes, as those of dat do. No effect on datagrams.
   std::chrono::microseconds keep_alive{0};
   /// The completions that wake a waiting thread: see completion_notification.
-  completion_notification recv_completion = completion_notification::evd_threshold;
-  completion_notification request_completion = completion_notification::evd_threshold;
+  /// By default `selective` with a shared receive queue, where the recv evd may have this value: it has no streams but
+  /// dto, rmr_bind, software and datagrams, and no queue with another value feeds it. Also where the queues that feed
+  /// the evd are selective. Otherwise `evd_threshold`.
+  completion_notification recv_completion = completion_notification::by_default;
+  /// By default that of the receives on the same evd, or of the other queues that feed the evd.
+  completion_notification request_completion = completion_notification::by_default;
   /// The number of receives that may have completed without being taken from the evd (srq_soft_hw and, with an srq,
   /// max_recv_dtos of DAT_EP_ATTR). Above the soft watermark, one `ep_soft_high_watermark` event comes. Above the hard
   /// watermark, the connection breaks. The watermarks detect, or disconnect, a peer that uses up the buffers of an srq.

@@ -25,9 +25,14 @@ TEST_CASE("endpoints that feed one evd must agree on the notification mode", "[e
                                    {.recv_completion = on_recv, .request_completion = on_request});
   };
   const auto refused = dat::error(return_type::invalid_parameter, return_subtype::arg7);
-  CHECK(dat::ep_attributes().recv_completion == dat::completion_notification::evd_threshold);
-  CHECK(dat::ep_attributes().request_completion == dat::completion_notification::evd_threshold);
-  SHOWS("COMP-027");
+  {
+    const auto usual = must(a.pz.create_ep<dat::rc>({.recv = ring, .request = ring, .connect = a.evd}));
+    CHECK(usual.attributes().recv_completion == dat::completion_notification::evd_threshold);
+    CHECK(usual.attributes().request_completion == dat::completion_notification::evd_threshold);
+    SHOWS("COMP-027");
+  }
+  STATIC_REQUIRE(dat::ep_attributes().recv_completion == dat::completion_notification::by_default);
+  STATIC_REQUIRE(static_cast<int>(dat::completion_notification::by_default) == 0);
   STATIC_REQUIRE(static_cast<int>(dat::completion_notification::solicited_wait) == 0x02);
   STATIC_REQUIRE(static_cast<int>(dat::completion_notification::selective) == 0x04);
   STATIC_REQUIRE(static_cast<int>(dat::completion_notification::evd_threshold) == 0x10);

@@ -80,8 +80,8 @@ TEST_CASE("every enumerator has its own name, and other values are called unknow
   all_named(dat::pages::huge_or_normal, "unknown pages");
   all_named(dat::ib::membership::send_only, "unknown membership");
   all_named(dat::ib::atomic_scope::global, "unknown atomic_scope");
-  these_named({dat::completion_notification::solicited_wait, dat::completion_notification::selective,
-               dat::completion_notification::evd_threshold},
+  these_named({dat::completion_notification::by_default, dat::completion_notification::solicited_wait,
+               dat::completion_notification::selective, dat::completion_notification::evd_threshold},
               "unknown completion_notification");
   all_named(dat::address_family::ipv6, "unknown address_family");
   all_named(dat::address_role::remote, "unknown address_role");

@@ -184,11 +184,57 @@ TEST_CASE("the endpoint that takes a shared buffer decides which waiter its comp
   for (auto& l : all) send(l, true);
   for (auto& l : all) CHECK(l.woken());
   for (auto& l : all) CHECK(take(l.evd).size() == 2);
-  auto plain = must(b.pz.create_ep<dat::rc>(b.evd, srq));
-  CHECK(must(plain.query()).attributes.recv_completion == dat::completion_notification::evd_threshold);
+  // By default the endpoint is as the second one, where its evd may be.
+  using dat::completion_notification;
+  struct modes {
+    completion_notification recv, request;
+    bool operator==(const modes&) const = default;
+  };
+  constexpr modes selective{completion_notification::selective, completion_notification::selective};
+  constexpr modes threshold{completion_notification::evd_threshold, completion_notification::evd_threshold};
+  constexpr modes mixed{completion_notification::selective, completion_notification::evd_threshold};
+  const auto chosen = [&](const dat::ep_evds& evds) {
+    auto ep = must(b.pz.create_ep<dat::rc>(evds, srq));
+    const auto now = must(ep.query()).attributes;
+    CHECK(ep.attributes().recv_completion == now.recv_completion);
+    return modes{now.recv_completion, now.request_completion};
+  };
+  auto own = must(b.ia.create_evd<dat::stream::dto | dat::stream::software>(16));
+  CHECK(chosen({.recv = own, .request = b.evd, .connect = b.evd}) == mixed);
+  CHECK(chosen({.recv = own, .request = own, .connect = b.evd}) == selective);
+  CHECK(chosen({.recv = all[1].evd, .request = b.evd, .connect = b.evd}) == mixed);
+  CHECK(chosen({.recv = b.evd, .request = b.evd, .connect = b.evd}) == threshold); // with events of connections
   DEVIATES("EP-031", "EPATTR-006");
+  CHECK(chosen({.recv = all[0].evd, .request = b.evd, .connect = b.evd}) == threshold); // with queues of that value
+  {
+    // The choice waits for the evd, and a value that was given stays.
+    auto late = must(b.ia.create_ep<dat::rc>({}, srq));
+    CHECK(late.attributes().recv_completion == completion_notification::by_default);
+    must(late.modify({.recv = own}));
+    CHECK(late.attributes().recv_completion == completion_notification::selective);
+    const auto given = must(b.pz.create_ep<dat::rc>({.recv = all[0].evd, .request = b.evd, .connect = b.evd}, srq,
+                                                    {.recv_completion = completion_notification::evd_threshold}));
+    CHECK(given.attributes().recv_completion == completion_notification::evd_threshold);
+  }
+  {
+    // Other endpoints of the evd are as those that feed it now.
+    const auto first = must(b.pz.create_ep<dat::rc>({.recv = own, .request = b.evd, .connect = b.evd}, srq));
+    const auto next = must(b.pz.create_ep<dat::rc>({.recv = own, .request = own, .connect = b.evd}));
+    CHECK(next.attributes().recv_completion == completion_notification::selective);
+    CHECK(next.attributes().request_completion == completion_notification::selective);
+  }
+  {
+    const auto alone = must(b.pz.create_ep<dat::rc>({.recv = own, .request = own, .connect = b.evd}));
+    CHECK(alone.attributes().recv_completion == completion_notification::evd_threshold);
+    CHECK(alone.attributes().request_completion == completion_notification::evd_threshold);
+    CHECK(chosen({.recv = own, .request = b.evd, .connect = b.evd}) == threshold);
+    const auto asked = must(b.pz.create_ep<dat::rc>({.recv = all[1].evd, .request = all[1].evd, .connect = b.evd},
+                                                    {.request_completion = completion_notification::selective}));
+    CHECK(asked.attributes().recv_completion == completion_notification::selective);
+  }
   // All queues that feed one evd need the same mode.
-  CHECK_FALSE(b.pz.create_ep<dat::rc>({.recv = all[1].evd, .request = b.evd, .connect = b.evd}, srq));
+  CHECK_FALSE(b.pz.create_ep<dat::rc>({.recv = all[1].evd, .request = b.evd, .connect = b.evd}, srq,
+                                      {.recv_completion = completion_notification::evd_threshold}));
   CHECK_FALSE(b.pz.create_ep<dat::rc>({.recv = all[0].evd, .request = b.evd, .connect = b.evd}, srq,
                                       {.recv_completion = dat::completion_notification::selective}));
 }

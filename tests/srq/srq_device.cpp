@@ -213,7 +213,7 @@ TEST_CASE("queries and refusals of shared queues on this device", "[srq]") {
   CHECK(plain.attributes().hard_high_watermark == dat::no_watermark);
   CHECK(plain.attributes().max_recv_dtos == dat::ep_attributes().max_recv_dtos);
   CHECK(plain.attributes().max_recv_iov == dat::ep_attributes().max_recv_iov);
-  CHECK(plain.attributes().recv_completion == dat::ep_attributes().recv_completion);
+  CHECK(plain.attributes().recv_completion == dat::completion_notification::evd_threshold);
   SHOWS("SRQ-006", "DTO-035", "EP-054", "SRQ-034", "REQ-124");
   must(ep.close());
   must(srq.close()); // the end of its endpoint has released the queue

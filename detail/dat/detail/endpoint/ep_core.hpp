@@ -205,6 +205,9 @@ private:
   [[nodiscard]] static places places_of(const srq_core* srq, const ep_attributes& a) noexcept {
     return {receive_places(srq, a), request_places(a)};
   }
+  /// Chooses the notifications that the consumer has left to the endpoint, for the queues that have an evd. `shared`:
+  /// its receives come from an srq.
+  static void choose_completions(const queues& evds, bool shared, ep_attributes& a) noexcept;
   /// Attaches the queues to their evds. `leaving`: the evds that the endpoint feeds now and is about to leave.
   [[nodiscard]] static expected<void> attach(const queues& evds, const places& n, const ep_attributes& a,
                                              const srq_core* srq, const queues& leaving) noexcept;

@@ -90,10 +90,12 @@ DAT_DECL expected<void> ep_core::check_attributes(const ia_core& ia, const ep_at
     return invalid("max_rdma_read_out must be within 0..ia_attributes::max_rdma_read_per_ep_out.");
   if (a.max_rdma_read_in.value_or(0) > device.max_qp_rd_atom)
     return invalid("max_rdma_read_in must be within 0..ia_attributes::max_rdma_read_per_ep_in.");
-  if (a.request_completion != completion_notification::selective &&
+  if (a.request_completion != completion_notification::by_default &&
+      a.request_completion != completion_notification::selective &&
       a.request_completion != completion_notification::evd_threshold)
     return invalid("request_completion must be evd_threshold or selective.");
-  if (a.recv_completion != completion_notification::selective &&
+  if (a.recv_completion != completion_notification::by_default &&
+      a.recv_completion != completion_notification::selective &&
       a.recv_completion != completion_notification::evd_threshold &&
       a.recv_completion != completion_notification::solicited_wait)
     return invalid("recv_completion must be evd_threshold, selective or solicited_wait.");
@@ -143,6 +145,22 @@ DAT_DECL expected<void> ep_core::add_sink(const char* call, const ref<ia_core>& 
   return success();
 }
 
+DAT_DECL void ep_core::choose_completions(const queues& evds, bool shared, ep_attributes& a) noexcept {
+  using mode = completion_notification;
+  auto& recv = a.recv_completion;
+  auto& request = a.request_completion;
+  const auto usual = [](const ref<evd_core>& evd, bool from_srq) {
+    return evd ? evd->usual_mode(from_srq) : mode::evd_threshold;
+  };
+  // Both queues on one evd need the same mode.
+  const bool one = evds.recv && evds.recv.get() == evds.request.get();
+  // With an srq and without an evd, the choice waits for the evd.
+  if (recv == mode::by_default && (evds.recv || !shared))
+    recv = one && request != mode::by_default ? request : usual(evds.recv, shared);
+  if (request == mode::by_default && (evds.request || !shared))
+    request = one && recv == mode::selective ? recv : usual(evds.request, false);
+}
+
 DAT_DECL expected<void> ep_core::attach(const queues& evds, const places& n, const ep_attributes& a,
                                         const srq_core* srq, const queues& leaving) noexcept {
   if (srq && evds.recv && !merged(evds.recv.get())) return error(return_type::model_not_supported).hint(shared_hint);
@@ -176,7 +194,7 @@ DAT_DECL void ep_core::detach(const queues& evds, const places& n, const srq_cor
 // --- creation --------------------------------------------------------------------------------------------------------
 
 DAT_DECL result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_core>& ia, const ref<pz_core>& pz,
-                                              const queues& evds, const ep_attributes& a, const ref<srq_core>& srq,
+                                              const queues& evds, const ep_attributes& given, const ref<srq_core>& srq,
                                               const datagram_part* datagrams) noexcept {
   const inside_dat section;
   const auto at = [&](error e) { return e.at(call, object_kind::ep); };
@@ -185,7 +203,7 @@ DAT_DECL result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_cor
   if (datagrams)
     if (auto ok = ia->check_infiniband(); !ok) return at(ok.assume_error());
   if (auto ok = check_evds(*ia, evds); !ok) return at(ok.assume_error());
-  if (auto ok = check_attributes(*ia, a, static_cast<bool>(srq)); !ok) return at(ok.assume_error());
+  if (auto ok = check_attributes(*ia, given, static_cast<bool>(srq)); !ok) return at(ok.assume_error());
   if (srq && (srq->dead() || &srq->ia() != ia.get()))
     return at(error(return_type::invalid_handle, return_subtype::handle_srq))
         .hint("The srq is closed or belongs to another ia.");
@@ -193,6 +211,8 @@ DAT_DECL result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_cor
     return at(error(return_type::invalid_parameter, return_subtype::arg6)).hint(other_zone_hint);
   queues fed = evds;
   if (auto ok = add_sink(call, ia, fed); !ok) return ok.assume_error();
+  ep_attributes a = given;
+  choose_completions(fed, static_cast<bool>(srq), a);
   const places n = places_of(srq.get(), a);
   if (auto ok = attach(fed, n, a, srq.get(), {}); !ok) return at(ok.assume_error());
   ref<ep_core> ep(new (std::nothrow) ep_core(ia, pz, fed, srq), adopt);

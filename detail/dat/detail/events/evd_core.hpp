@@ -64,6 +64,9 @@ public:
   /// that are about to detach, and need not agree on the mode.
   [[nodiscard]] expected<void> attach(const evd_feed& f, std::uint32_t leaving = 0, std::uint32_t more = 0) noexcept;
   void detach(const evd_feed& f) noexcept;
+  /// The mode of a queue whose consumer has chosen none: selective if the queues that feed the evd now are so, or if it
+  /// is `shared` (the receives of an srq) and the evd may have that mode; otherwise evd_threshold.
+  [[nodiscard]] completion_notification usual_mode(bool shared) noexcept;
   /// Restores the mode after an attach was undone.
   void restore_mode(completion_notification f) noexcept;
   /// Makes room before an srq that feeds the evd grows.

@@ -221,6 +221,12 @@ DAT_DECL expected<void> evd_core::grow_feed(const void* shared, std::uint32_t en
   return success();
 }
 
+DAT_DECL completion_notification evd_core::usual_mode(bool shared) noexcept {
+  constexpr auto selective = completion_notification::selective;
+  const std::lock_guard lock(feed_mutex_);
+  const bool wanted = shared || (arming_.feeds() != 0 && mode() == selective);
+  return wanted && check_mode({.mode = selective}, 0) ? selective : completion_notification::evd_threshold;
+}
 DAT_DECL expected<void> evd_core::check_mode(const evd_feed& f, std::uint32_t leaving) const noexcept {
   const auto refuse = [](const char* hint) {
     return error(return_type::invalid_parameter, return_subtype::arg7).hint(hint);

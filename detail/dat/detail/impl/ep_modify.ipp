@@ -86,10 +86,14 @@ DAT_DECL expected<void> ep_core::modify(const changes& wanted) noexcept {
     return invalid("The endpoint has no receive queue: srq.resize resizes its srq, set_watermark sets its high "
                    "watermarks.");
   if (shares_ && wanted.pz && wanted.pz.get() != srq_->pz().get()) return invalid(other_zone_hint);
-  const ep_attributes future = changed(attributes_, *wanted.values, rebuild);
+  ep_attributes future = changed(attributes_, *wanted.values, rebuild);
   if (auto ok = check_attributes(ia(), future, shares_); !ok) return at(ok.assume_error(), call);
   queues evds = wanted.evds;
   if (auto ok = add_sink(call, ref(&ia()), evds); !ok) return at(ok.assume_error(), call);
+  choose_completions({.recv = evds.recv ? evds.recv : evds_.recv,
+                      .request = evds.request ? evds.request : evds_.request,
+                      .connect = {}},
+                     shares_, future);
   const auto replaces = [](const auto& by, const auto& what) { return by && by.get() != what.get(); };
   rebuild =
       rebuild || replaces(wanted.pz, pz_) || replaces(evds.recv, evds_.recv) || replaces(evds.request, evds_.request);
