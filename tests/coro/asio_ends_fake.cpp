@@ -90,6 +90,18 @@ TEST_CASE("a drain that is cancelled has no events", "[asio]") {
   CHECK(e.log == events{"aborted 0"});
 }
 
+TEST_CASE("a drain of an evd that is closed, or that is none, has no events", "[asio]") {
+  const clean_world world;
+  asio_end e;
+  auto notifier = e.notifier();
+  must(notifier.watch(e.evd));
+  notifier.async_drain(dat::evd<support::soft>(), support::ignore, e.note());
+  notifier.async_drain(e.evd, support::ignore, e.note());
+  must(e.evd.close());
+  e.run();
+  CHECK(e.log == events{"bad 0", "bad 0"});
+}
+
 TEST_CASE("an assignment to a loop aborts its operations, and moves those of the other loop into it", "[asio][coro]") {
   const clean_world world;
   asio_end e;

@@ -37,6 +37,25 @@ TEST_CASE("a disconnect resumes every outstanding operation with a failure", "[c
   CHECK(disconnect(p.near, p.a.ep, dat::close_mode::graceful).result() == "disconnected"); // ends at once
 }
 
+TEST_CASE("an operation that is done keeps its result when the driver ends those of its endpoint", "[coro]") {
+  clean_world world;
+  driven_pair p;
+  const auto asks_twice = [](queue_driver& d, dat::ep_ref ep) -> text_task {
+    auto op = d.post(ep, dat::recv{}.cookie(4));
+    const auto first = co_await op;
+    const auto end = co_await d.next<dat::disconnected>(ep);
+    const auto again = co_await op;
+    co_return told(first) + ", " + told(end) + ", " + told(again);
+  };
+  auto result = asks_twice(p.far, p.b.ep);
+  must(p.a.ep.post(dat::send{}.suppress_completion()));
+  (void)p.run();
+  CHECK_FALSE(result.done()); // it waits for the end
+  must(p.far.close(p.b.ep));
+  (void)p.run();
+  CHECK(result.result() == "good, abort, good");
+}
+
 TEST_CASE("a graceful disconnect resumes when all posted operations are done", "[coro]") {
   clean_world world;
   driven_pair p;

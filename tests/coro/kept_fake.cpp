@@ -124,6 +124,36 @@ TEST_CASE("before the first wait, and after one that was stopped or destroyed, n
   CHECK(c.established() == 0);
 }
 
+TEST_CASE("a wait that ends without an event ends the keeping that an earlier wait began", "[coro]") {
+  clean_world world;
+  served_crowd c(1);
+  const auto take = [](served_crowd& w, std::stop_token stop) -> task<int> {
+    int n = 0;
+    while (co_await w.far.next<dat::connection_request>(stop)) ++n; // each request is refused
+    co_return n;
+  };
+  std::stop_source source;
+  auto server = take(c, source.get_token());
+  c.connect_all();
+  c.run();
+  CHECK_FALSE(server.done()); // it waits for the second request
+  CHECK(c.foreign.empty());
+  SECTION("by a stop") {
+    source.request_stop();
+    c.far.poll(ignore);
+    CHECK(server.result() == 1);
+  }
+  SECTION("with its coroutine") {
+    server = {};
+    CHECK(c.far.kept() == 0);
+  }
+  dat::ep<dat::rc> late = must(c.a.pz.create_ep<dat::rc>(c.a.evd));
+  must(late.connect(c.b.ia.address(), service, plenty));
+  c.run();
+  CHECK(c.far.kept() == 0);
+  CHECK(c.foreign == events{"request"});
+}
+
 TEST_CASE("a wait takes the oldest kept event that it asks for", "[coro]") {
   clean_world world;
   served_crowd c(2);

@@ -96,6 +96,14 @@ TEST_CASE("ports of one device are related, devices are not, unless they are one
   CHECK(r.related("one", "no").error() == dat::error(type::invalid_parameter, subtype::arg2));
 }
 
+TEST_CASE("the registry has the adapter that each device of this host reports", "[registry]") {
+  const clean_world world;
+  const auto r = must(dat::registry::system());
+  CHECK(must(r.find("fk1")).port->system_image_guid == 0x000000fffe000001);
+  CHECK(must(r.find("fk2")).port->system_image_guid == 0x000000fffe000002);
+  CHECK(must(r.related("fk1", "fk2")) == dat::ha_relationship::unrelated);
+}
+
 TEST_CASE("the devices of this host are listed port by port with addresses and state", "[registry][REG-003]") {
   fake::reset({.devices = {{"fk1", {{{"10.99.1.1", "fd99:1::1"}}, {{"10.99.3.1"}, IBV_PORT_DOWN}}}, {"fk2", {{{}}}}}});
   const auto ports = must(dat::list_devices());

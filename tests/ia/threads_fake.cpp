@@ -1,11 +1,14 @@
 // Threads that wait, post, connect and take events at once, with both kinds of progress.
 // SPDX-License-Identifier: BSL-1.0
 #include "automatic_pair.hpp"
+#include "dat_conf_lines.hpp"
 #include "world.hpp"
 
 #include <dat/memory.hpp>
 
 #include <dat/detail/handle/core_access.hpp>
+
+#include <support/worker.hpp>
 
 #include <array>
 #include <atomic>
@@ -286,4 +289,31 @@ TEST_CASE("endpoints that two threads create at once have entries of their own",
   for (const endpoints& some : made)
     for (const auto& ep : some) places.insert(static_cast<std::uint32_t>(dat::detail::core_access::of(ep)->tag()));
   CHECK(places.size() == 100);
+}
+
+TEST_CASE("a thread adds and removes names while another one opens an adapter by its name", "[registry]") {
+  const clean_world world;
+  const names_of_program added;
+  constexpr int rounds = 50;
+  std::atomic<bool> over{false};
+  std::atomic<int> opened{0};
+  support::worker opens([&](support::worker& w) {
+    while (!over) {
+      w.check(dat::ia::open("fk1", manual).has_value());
+      ++opened;
+    }
+  });
+  auto r = must(dat::registry::system());
+  const auto port = must(r.find("fk2")).port;
+  int removed = 0;
+  for (int i = 0; i < rounds || opened < rounds; ++i) {
+    must(r.add({.name = "mine", .port = port}));
+    removed += r.remove("mine").has_value() ? 1 : 0;
+    must(r.find("fk1"));
+    if (i >= rounds) std::this_thread::yield();
+  }
+  over = true;
+  opens.join();
+  CHECK(removed >= rounds);
+  CHECK(dat::ia::open("mine", manual).error().type() == dat::return_type::provider_not_found);
 }

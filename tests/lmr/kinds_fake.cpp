@@ -1,5 +1,7 @@
 // Regions of other kinds that the fake's devices lack by default, sizes at their limits, and the memory of pools.
 // SPDX-License-Identifier: BSL-1.0
+#include "reserved_addresses.hpp"
+
 #include <unit/lock_waits.hpp>
 #include <unit/world.hpp>
 
@@ -10,7 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
-#include <sys/mman.h>
+#include <string_view>
 #include <vector>
 
 namespace unit {
@@ -41,20 +43,6 @@ void give_on_demand_paging(ibv_context* context) {
     return on_demand_refused != 0 ? on_demand_refused : ibv_query_device(of, &to->orig_attr);
   };
 }
-
-/// Addresses without memory behind them.
-struct reserved_addresses {
-  explicit reserved_addresses(std::size_t bytes)
-      : all(static_cast<std::byte*>(
-                ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_ANONYMOUS | MAP_PRIVATE | MAP_NORESERVE, -1, 0)),
-            bytes) {
-    REQUIRE(static_cast<void*>(all.data()) != MAP_FAILED);
-  }
-  reserved_addresses(const reserved_addresses&) = delete;
-  reserved_addresses& operator=(const reserved_addresses&) = delete;
-  ~reserved_addresses() { ::munmap(all.data(), all.size()); }
-  std::span<std::byte> all;
-};
 
 } // namespace
 
@@ -99,6 +87,26 @@ TEST_CASE("a pool of 0 bytes, or of more than 128 GiB, is refused", "[memory][po
   for (const std::size_t bytes : {std::size_t{0}, (std::size_t{128} << 30) + 1, ~std::size_t{0}})
     is_error(pool::create(e.pz, bytes), return_type::invalid_parameter, return_subtype::arg2);
   CHECK(must(pool::create(e.pz, 1)).size_bytes() == 4096);
+}
+
+TEST_CASE("a pool names the cause where the system does not map its memory", "[memory][pool]") {
+  using dat::detail::shared_out;
+  const auto is_failure = [](int reason, bool only_huge, const dat::error& expected, std::string_view hint) {
+    CAPTURE(reason, only_huge);
+    const dat::error e = shared_out::not_mapped(reason, only_huge);
+    CHECK(e == expected);
+    CHECK(e.verb() == "mmap");
+    CHECK(e.sys_errno() == reason);
+    CHECK(e.hint().find(hint) != std::string_view::npos);
+    CHECK(e.hint().empty() == hint.empty());
+  };
+  const dat::error no_memory(return_type::insufficient_resources, return_subtype::resource_memory);
+  is_failure(ENOENT, true, no_memory, "no huge pages");
+  is_failure(ENOENT, false, dat::error(return_type::internal_error), "");
+  is_failure(ENOMEM, true, no_memory, "vm.nr_hugepages");
+  is_failure(ENOMEM, false, no_memory, "");
+  is_failure(EPERM, true, dat::error(return_type::privileges_violation), "vm.nr_hugepages");
+  is_failure(EPERM, false, dat::error(return_type::privileges_violation), "");
 }
 
 TEST_CASE("a pool gives and takes memory one call at a time", "[memory][pool][locks]") {

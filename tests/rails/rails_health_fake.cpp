@@ -15,6 +15,8 @@ TEST_CASE("rails without a peer have no rails, no messages and no health", "[rai
   const auto h = none.health(0);
   CHECK_FALSE(h.up);
   CHECK(h.lives == 0);
+  CHECK(dat::rails_memory().size_bytes() == 0);
+  CHECK(dat::rails_remote().size_bytes() == 0);
   is_error(none.disconnect(0), dat::return_type::invalid_handle, dat::return_subtype::handle_ep);
 }
 

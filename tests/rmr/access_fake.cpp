@@ -1,5 +1,6 @@
 // Memory windows in the fake world: the access that a window opens, adapters without windows, and failed calls.
 // SPDX-License-Identifier: BSL-1.0
+#include "../lmr/reserved_addresses.hpp"
 #include "windows_fake.hpp"
 
 #include <dat/rmr.hpp>
@@ -205,6 +206,25 @@ TEST_CASE("an RDMA read can have a window as its target", "[rmr][dto]") {
   (void)t.b.take();
   is_error(readable.read_target<char>(t.b.ep, 0, 1), dat::return_type::privileges_violation, unwritable);
   SHOWS("DTO-145");
+}
+
+TEST_CASE("the target of an RDMA read in a window has at most 4 GiB - 1", "[rmr][dto]") {
+  fake::world w;
+  for (auto& d : w.devices) {
+    d.attr = fake::rxe_attr();
+    d.attr->max_mr_size = std::uint64_t{1} << 40;
+  }
+  const clean_world world(w);
+  two t;
+  constexpr std::size_t most = 0xffffffff;
+  const reserved_addresses memory(most + 1);
+  const auto region = must(t.b.pz.register_memory(memory.all, local_rights));
+  dat::rmr rmr = make(t.b, false);
+  must(rmr.bind(t.b.ep, dat::bind{region, both}));
+  (void)t.b.take();
+  CHECK(must(rmr.read_target<std::byte>(t.b.ep, 0, most)).size_bytes() == most);
+  CHECK(must(rmr.read_target<std::byte>(t.b.ep, 1, most)).size_bytes() == most);
+  is_error(rmr.read_target<std::byte>(t.b.ep, 0, most + 1), dat::return_type::length_error);
 }
 
 TEST_CASE("every call of windows fails once in turn, and the next call works", "[rmr][sweep][RMR-007]") {

@@ -4,6 +4,10 @@
 
 #include <dat/rmr.hpp>
 
+#include <dat/detail/events/merged_evd.hpp>
+#include <dat/detail/handle/core_access.hpp>
+
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -114,6 +118,32 @@ TEST_CASE("a window whose unbind has failed is in use until the bind behind it h
   const auto keep = [&](const auto& e) { first.push_back(describe_binds{}(e)); };
   CHECK(t.b.evd.drain(keep, 1) == 1);
   is_error(rmr.close(), dat::return_type::invalid_state);
+  t.settle();
+  (void)t.b.take();
+  must(rmr.close());
+}
+
+TEST_CASE("the second completion of a bind that has failed counts as no event where the evd has set it aside",
+          "[rmr]") {
+  const clean_world world;
+  two t;
+  dat::rmr rmr = make(t.b, true);
+  must(rmr.bind(t.b.ep, dat::bind{t.b.mem, both}));
+  CHECK(t.b.take() == events{"bind 0"});
+  fake::hold(t.b.ep.native_handle());
+  must(rmr.bind(t.b.ep, dat::bind{t.b.own, both}.cookie(2))); // closes the window first
+  REQUIRE(fake::complete(t.b.ep.native_handle(), {}, IBV_WC_MW_BIND_ERR));
+  fake::finish();
+  static_cast<dat::detail::merged_evd&>(*dat::detail::core_access::of(t.b.evd)).drain(); // sets both aside
+  events seen;
+  const auto keep = [&](const auto& e) { seen.push_back(describe_binds{}(e)); };
+  for (int i = 1; i <= 4; ++i) {
+    const std::size_t before = seen.size();
+    const std::size_t counted = t.b.evd.drain(keep, 1);
+    CHECK(counted == seen.size() - before);
+  }
+  REQUIRE_FALSE(seen.empty());
+  CHECK(std::count_if(seen.begin(), seen.end(), [](const std::string& e) { return e.ends_with(" 2"); }) == 1);
   t.settle();
   (void)t.b.take();
   must(rmr.close());

@@ -11,15 +11,15 @@ DAT_DECL expected<evd_attributes> query(evd_core* e) noexcept {
   if (!e) return a;
   if (e->dead()) return e->closed("evd.query");
   a.streams = e->stream_set();
-  std::uint32_t before = 0;
-  do { // until no other thread changes a value meanwhile
-    before = e->changes();
+  for (;;) {
+    const std::uint32_t before = e->changes();
     a.qlen = e->qlen();
     a.enabled = e->enabled();
     a.waitable = e->waitable();
     a.cno = cno_ref(e->cno());
     a.config = e->mode();
-  } while (e->changes() != before);
+    if (e->changes() == before) break; // otherwise another thread has changed a value meanwhile
+  }
   a.completion_vector = e->completion_vector();
   return a;
 }

@@ -57,18 +57,18 @@ public:
     if (huge) try_map(rounded(huge_page), MAP_HUGETLB);
     huge_ = base_ != nullptr;
     if (!base_ && !only_huge) try_map(rounded(page), 0);
-    if (!base_) {
-      const int reason = errno;
-      const bool none = only_huge && reason == ENOENT; // neither the processor nor the kernel has huge pages
-      error e = map_errno(none ? ENOMEM : reason, return_subtype::resource_memory)
-                    .at(call, object_kind::lmr)
-                    .from("mmap", reason);
-      if (none) return e.hint("This system has no huge pages.");
-      return only_huge ? e.hint("The system has not set that many huge pages aside: see vm.nr_hugepages.") : e;
-    }
+    if (!base_) return not_mapped(errno, only_huge).at(call, object_kind::lmr);
     if (!books_.reserve(size_ / block))
       return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::lmr);
     return success();
+  }
+
+  /// The error of an mmap that failed with `reason`.
+  [[nodiscard]] static error not_mapped(int reason, bool only_huge) noexcept {
+    const bool none = only_huge && reason == ENOENT; // neither the processor nor the kernel has huge pages
+    const error e = map_errno(none ? ENOMEM : reason, return_subtype::resource_memory).from("mmap", reason);
+    if (none) return e.hint("This system has no huge pages.");
+    return only_huge ? e.hint("The system has not set that many huge pages aside: see vm.nr_hugepages.") : e;
   }
 
   [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment) noexcept {
