@@ -49,7 +49,6 @@ constexpr auto close_point = [](auto& o) { return o.point.close(); };
 } // namespace
 
 // --- public, reserved and common service points
-// ------------------------------------------------------------------------
 
 DAT_RETURN psp_create(DAT_IA_HANDLE ia, DAT_CONN_QUAL qual, DAT_EVD_HANDLE evd, DAT_PSP_FLAGS flags,
                       DAT_PSP_HANDLE* psp) {
@@ -129,7 +128,6 @@ DAT_RETURN csp_query(DAT_CSP_HANDLE csp, DAT_CSP_PARAM_MASK mask, DAT_CSP_PARAM*
 }
 
 // --- connection requests
-// -----------------------------------------------------------------------------------------------
 
 DAT_RETURN cr_query(DAT_CR_HANDLE cr, DAT_CR_PARAM_MASK mask, DAT_CR_PARAM* param) {
   const auto fill = [](cr_object& r, DAT_CR_PARAM& to) {
@@ -199,7 +197,6 @@ DAT_RETURN cr_handoff(DAT_CR_HANDLE cr, DAT_CONN_QUAL to) {
 }
 
 // --- endpoints
-// ---------------------------------------------------------------------------------------------------------
 
 DAT_RETURN ep_connect(DAT_EP_HANDLE ep, DAT_IA_ADDRESS_PTR address, DAT_CONN_QUAL qual, DAT_TIMEOUT timeout,
                       DAT_COUNT size, DAT_PVOID data, DAT_QOS qos, DAT_CONNECT_FLAGS flags) {

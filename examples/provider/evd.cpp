@@ -109,11 +109,13 @@ DAT_RETURN evd_wait(DAT_EVD_HANDLE evd, DAT_TIMEOUT timeout, DAT_COUNT threshold
   if (threshold < 1) return e.bad_argument(3);
   if (!event) return e.bad_argument(4);
   if (!more) return e.bad_argument(5);
+  const auto copy = [evd, event](dat::dto_operation what, dat::cookie posted, std::size_t bytes,
+                                 dat::cookie ep) noexcept { write_dto(*event, evd, what, posted, bytes, ep); };
   e->counters.add(DCNT_EVD_WAIT);
   e->waiters.fetch_add(1);
   for (;;) {
     const event_writer write(*e, *event);
-    const auto left = e->evd.wait(write, to_timeout(timeout), static_cast<std::size_t>(threshold));
+    const auto left = e->evd.wait(write, to_timeout(timeout), static_cast<std::size_t>(threshold), copy);
     if (left && event->event_number == 0) continue; // C does not have that event
     e->waiters.fetch_sub(1);
     *more = to_count(left ? left.assume_value() : left.assume_error().index());
@@ -128,6 +130,7 @@ DAT_RETURN evd_dequeue(DAT_EVD_HANDLE evd, DAT_EVENT* event) {
     return bad_handle(evd_handle, call);
   if (!event) [[unlikely]]
     return bad_argument(2, call);
+  // Not the lambda of dat_evd_wait: compilers specialise code that has one caller.
   const auto copy = [evd, event](dat::dto_operation what, dat::cookie posted, std::size_t bytes,
                                  dat::cookie ep) noexcept { write_dto(*event, evd, what, posted, bytes, ep); };
   const event_writer write(*e, *event);

@@ -172,6 +172,20 @@ public:
     if (!core_) return empty_handle("evd.wait");
     return detail::take_when<every_stream>(*core_, limit, threshold, visit);
   }
+  /// As above, with `copy` as for dequeue. With a threshold of 1, an event that is queued already is taken as dequeue
+  /// takes it, which costs less: then the evd does not count as waited on.
+  /// Errors, Allocates, Blocks and Thread safety: as above.
+  template <class Visitor, class Copy>
+  [[nodiscard]] expected<std::size_t>
+  wait(Visitor&& visit, timeout limit, std::size_t threshold,
+       Copy&& copy) noexcept(detail::visits_all_noexcept<Visitor, detail::event_list<every_stream>>) {
+    static_assert(std::is_nothrow_invocable_v<Copy&, dto_operation, cookie, std::size_t, cookie>,
+                  "dat: the last function takes (dto_operation, cookie, std::size_t, cookie) and is noexcept");
+    if (!core_) return empty_handle("evd.wait");
+    if (threshold == 1)
+      if (const auto left = detail::take_queued<every_stream>(*core_, visit, copy)) return *left;
+    return detail::take_when<every_stream>(*core_, limit, threshold, visit);
+  }
 
   friend bool operator==(const evd& a, const evd& b) noexcept { return a.identity() == b.identity(); }
 

@@ -188,6 +188,36 @@ TEST_CASE("a wait of a dynamic evd counts the events, and calls the visitor with
   is_error(evd.wait(number, 0us, 9), return_type::invalid_parameter, return_subtype::arg3);
 }
 
+TEST_CASE("a wait copies a common completion that has come before it, and counts the rest", "[dynamic]") {
+  const clean_world clean;
+  linked l;
+  std::string seen;
+  const auto visit = [&]<class E>(E&) { seen += std::string(E::name) + " "; };
+  const auto copy = [&](dat::dto_operation, dat::cookie posted, std::size_t, dat::cookie) noexcept {
+    seen += std::to_string(posted.value()) + " ";
+  };
+  const auto from = must(l.a.mem.slice(0, 8, dat::local_read));
+  const auto window = must(l.b.mem.remote(0, 8, dat::remote_write));
+  const auto write = [&](std::uint64_t cookie) { must(l.a.ep.post(dat::rdma_write{from, window}.cookie(cookie))); };
+  for (const std::uint64_t cookie : {1u, 2u, 3u}) write(cookie);
+  CHECK(must(l.a.evd.wait(visit, 0us, 1, copy)) == 2);
+  CHECK(must(l.a.evd.wait(visit, 0us, 2, copy)) == 1);
+  CHECK(must(l.a.evd.wait(visit, 0us, 1, copy)) == 0);
+  CHECK(seen == "1 rdma_write_done rdma_write_done "); // the evd has queued those that it counted
+  is_error(l.a.evd.wait(visit, 0us, 1, copy), return_type::timeout_expired);
+  write(4);
+  must(l.a.evd.set_unwaitable());
+  is_error(l.a.evd.wait(visit, 0us, 1, copy), return_type::invalid_state, return_subtype::evd_unwaitable);
+  must(l.a.evd.clear_unwaitable());
+  must(l.a.evd.wake());
+  is_error(l.a.evd.wait(visit, 0us, 1, copy), return_type::interrupted_call);
+  seen.clear();
+  CHECK(must(l.a.evd.wait(visit, 0us, 1, copy)) == 0);
+  CHECK(seen == "4 ");
+  is_error(l.a.evd.wait(visit, 0us, 0, copy), return_type::invalid_parameter, return_subtype::arg3);
+  is_error(dynamic::evd().wait(visit, 0us, 1, copy), return_type::invalid_handle, return_subtype::handle_evd_recv);
+}
+
 TEST_CASE("a dynamic evd of completions alone can be waited on for several of them", "[dynamic]") {
   const clean_world clean;
   linked l;

@@ -98,6 +98,17 @@ dequeue_one(evd_core& e, Visitor& visit, Copy&... copy) noexcept(visits_all_noex
   return no_event(e, "evd.dequeue");
 }
 
+/// Takes the next event of a merged evd, if a wait may take it at once: the calling thread does not become the waiter.
+/// Returns the number of events that are left; none when no event was taken. `copy`: see take_merged.
+template <streams S, class Visitor, class Copy>
+[[nodiscard]] std::optional<std::size_t> take_queued(evd_core& e, Visitor& visit,
+                                                     Copy& copy) noexcept(visits_all_noexcept<Visitor, event_list<S>>) {
+  if (e.foreign() || !e.waking().undisturbed()) return std::nullopt;
+  merged_evd& m = as_merged<S>(e);
+  if (take_merged<S>(m, visit, taking::dequeue, copy) == 0) return std::nullopt;
+  return m.count_events();
+}
+
 /// Waits for a first event, then takes up to `max` queued events.
 template <streams S, class Visitor>
 [[nodiscard]] expected<std::size_t>

@@ -389,7 +389,7 @@ DAT_DECL void evd_core::channel_ready() noexcept {
   if (sink || (enabled() && notifies_cno())) // arms before it polls, so that later completions notify again
     if (const int err = arming_.arm()) ia().failed_inside("ibv_req_notify_cq", err, number());
   if (sink) return m->discard();
-  const bool something = !m || m->has_events();
+  const bool something = !m || m->count_events() != 0;
   if (poll_has_failed()) answer_poll_failure();
   if (!something) return;
   if (mode() == completion_notification::selective)

@@ -66,8 +66,8 @@ public:
   /// Takes the first event that `wanted` accepts, leaving the others in order.
   template <class Predicate>
   [[nodiscard]] bool take_if(record& out, Predicate wanted) noexcept;
-  /// True when an event is queued.
-  [[nodiscard]] bool has_events() noexcept;
+  /// The number of queued events.
+  [[nodiscard]] std::uint32_t count_events() noexcept;
   /// True when an event is queued that wakes a waiter.
   [[nodiscard]] bool has_notification() noexcept;
   /// Moves completions from the device's queue to the ring.

@@ -343,10 +343,10 @@ DAT_DECL void merged_evd::extract(std::uint32_t i, record& out) noexcept {
   }
 }
 
-DAT_DECL bool merged_evd::has_events() noexcept {
+DAT_DECL std::uint32_t merged_evd::count_events() noexcept {
   const std::lock_guard lock(mutex_);
   drain_locked();
-  return !ring_.empty();
+  return ring_.size();
 }
 
 DAT_DECL bool merged_evd::has_notification() noexcept {
