@@ -352,7 +352,8 @@ public:
     static_assert(detail::complete<Result>, "dat: include <dat/ep_params.hpp> to query the status of an endpoint");
     if constexpr (detail::complete<Result>) return detail::dependent<Result>(*this).read_status();
   }
-  /// The number of receives that are posted and whose completions were not taken. (uDAPL 2.0 §6.6.11)
+  /// The number of receives that are posted and have not completed, where it can be known: see ep_recv_buffers.
+  /// (uDAPL 2.0 §6.6.11)
   /// Errors: `invalid_handle`.
   /// Allocates: never.
   /// Blocks: never.

@@ -76,10 +76,10 @@ struct ep_status {
   bool request_idle = true; ///< like recv_idle, for requests; a suppressed one counts until a later completion is taken
 };
 
-/// Receive buffers of an endpoint (uDAPL 2.0 §6.6.11). Empty with an srq (DAT_VALUE_UNKNOWN): adapters do not report
-/// how many buffers an endpoint has taken from it and not completed.
+/// Receive buffers of an endpoint (uDAPL 2.0 §6.6.11). Empty (DAT_VALUE_UNKNOWN) where adapters do not report them:
+/// with an srq, and on an evd of completions alone while receives are posted that may have completed.
 struct ep_recv_buffers {
-  std::optional<std::uint32_t> allocated = 0; ///< receives that are posted and whose completions were not taken
+  std::optional<std::uint32_t> allocated = 0; ///< receives that are posted and have not completed
   std::optional<std::uint32_t> span = 0;      ///< messages that can complete before another is posted: the same, on IB
 };
 

@@ -102,6 +102,8 @@ public:
   void expect_announcement(completion_owner& whose) noexcept;
   /// True when a message that has arrived on an endpoint waits for the endpoint's ESTABLISHED.
   [[nodiscard]] bool holds_message(ep_generation tag) noexcept;
+  /// The number of posts of a queue that feeds the evd and that have not completed.
+  [[nodiscard]] std::uint32_t count_not_completed(const work_ring& of) noexcept;
   /// The watch that checks for broken connections after a notification or a new connection.
   [[nodiscard]] break_watch& breaks() noexcept { return breaks_; }
 

@@ -452,6 +452,12 @@ DAT_DECL bool merged_evd::holds_message(ep_generation tag) noexcept {
   return false;
 }
 
+DAT_DECL std::uint32_t merged_evd::count_not_completed(const work_ring& of) noexcept {
+  const std::lock_guard lock(mutex_);
+  drain_locked();
+  return of.not_completed();
+}
+
 /// Called by the break watch. Arms the device before it polls the queue, so that later completions notify.
 DAT_DECL void merged_evd::check_for_breaks() noexcept {
   if (dead() || channel_watched() == watching::dead) return;

@@ -8,6 +8,15 @@
 
 namespace dat { inline namespace v0 {
 
+namespace detail {
+
+/// Whether receives of an endpoint in this state may have completions that are still in the device's queue.
+[[nodiscard]] constexpr bool may_have_completed(ep_state s) noexcept {
+  return s == ep_state::active_connection_pending || s >= ep_state::connected;
+}
+
+} // namespace detail
+
 DAT_DECL expected<void> ep<rc>::modify(const ep_changes& wanted) noexcept {
   static constexpr const char* call = "ep.modify";
   if (!core_) return empty_handle(call);
@@ -65,7 +74,14 @@ DAT_DECL expected<ep_status> ep<rc>::read_status() const noexcept {
 DAT_DECL expected<ep_recv_buffers> ep<rc>::read_recv_buffers() const noexcept {
   if (!core_ || core_->state() == detail::ep_dead) return empty_handle("ep.recv_query");
   if (core_->shares_receives()) return ep_recv_buffers{std::nullopt, std::nullopt};
-  const std::uint32_t n = core_->receives().used();
+  std::optional<std::uint32_t> n;
+  core_->locked([&](detail::ep_core& e) {
+    n = e.receives().used();
+    if (detail::merged_evd* const m = detail::merged(e.evds().recv.get()))
+      n = m->count_not_completed(e.receives());
+    else if (*n != 0 && detail::may_have_completed(e.state()))
+      n.reset(); // only the consumer takes completions from the device
+  });
   return ep_recv_buffers{n, n};
 }
 

@@ -243,6 +243,9 @@ public:
   /// Posted and not retired.
   [[nodiscard]] std::uint32_t used() const noexcept { return distance(load_plain(last_retired_), next()) - 1; }
 
+  /// Posted and not completed. For a queue whose completions all pass `position` or `retire_next`.
+  [[nodiscard]] std::uint32_t not_completed() const noexcept { return distance(seen_, next()) - 1; }
+
   /// Whether `e` is posted and not retired.
   [[nodiscard]] bool holds(const work_entry& e) const noexcept {
     const work_entry* const last = load_plain(last_retired_);
