@@ -14,7 +14,7 @@ using all = dat::evd<dat::stream::dto | dat::stream::connection | dat::stream::c
 
 //! case: receives to an evd without completions
 //! error: dat: this evd lacks dat::stream::dto, which the object feeds
-//! tags: [EVENT-026][EP-007]
+//! tags: [EVENT-026][EP-007][EP-008]
 #ifdef DAT_EXPECT_FAIL
 auto bad_recv(dat::pz& pz, connections& c, completions& d) {
   return pz.create_ep<dat::rc>({.recv = c, .request = d, .connect = c});
@@ -27,7 +27,7 @@ auto good_recv(dat::pz& pz, connections& c, completions& d) {
 
 //! case: requests to an evd without completions
 //! error: dat: this evd lacks dat::stream::dto, which the object feeds
-//! tags: [EVENT-026][EP-007]
+//! tags: [EVENT-026][EP-007][EP-008]
 #ifdef DAT_EXPECT_FAIL
 auto bad_request(dat::pz& pz, connections& c, completions& d) {
   return pz.create_ep<dat::rc>({.recv = d, .request = c, .connect = c});
@@ -40,7 +40,7 @@ auto good_request(dat::pz& pz, all& a, completions& d) {
 
 //! case: connection events to an evd without that stream
 //! error: dat: this evd lacks dat::stream::connection, which the object feeds
-//! tags: [CONN-035][EVENT-026][EP-007]
+//! tags: [CONN-035][EVENT-026][EP-007][EP-008]
 #ifdef DAT_EXPECT_FAIL
 auto bad_connect(dat::pz& pz, completions& d) { return pz.create_ep<dat::rc>({.recv = d, .request = d, .connect = d}); }
 #else
