@@ -121,6 +121,37 @@ TEST_CASE_METHOD(attempt, "a request whose sender has given up can still be reje
   CHECK_FALSE(request);
 }
 
+TEST_CASE_METHOD(attempt, "of the peer's reply and the end of the time limit, one decides the attempt",
+                 "[connection]") {
+  must(b.ep.post(dat::recv{b.at(0, 8)}.cookie(2)));
+  fake::hold_events(RDMA_CM_EVENT_CONNECT_RESPONSE);
+  connect(soon);
+  const auto passed = std::chrono::steady_clock::now() + soon;
+  must(request_on(b.evd).accept(b.ep));
+  SECTION("the limit passes first") {
+    CHECK(next(a.evd) == "timed_out");
+    CHECK(a.take() == events{flushed + " 1"});
+    fake::release_events();
+  }
+  SECTION("the reply is there when the limit has passed, and no call was made in between") {
+    while (std::chrono::steady_clock::now() < passed) std::this_thread::yield();
+    fake::release_events();
+    const auto decided = next(a.evd);
+    CAPTURE(decided);
+    CHECK(decided == "timed_out");
+    CHECK(a.take() == events{flushed + " 1"});
+  }
+  settle();
+  CHECK(a.take().empty());
+  CHECK(a.ep.state() == ep_state::disconnected);
+  auto seen = b.take();
+  std::sort(seen.begin(), seen.end());
+  REQUIRE(seen.size() == 2);
+  CHECK(seen[0].starts_with("accept_completion_error"));
+  CHECK(seen[1] == flushed + " 2");
+  SHOWS("CONN-043");
+}
+
 TEST_CASE_METHOD(attempt, "the time limit of connect ends when the connection is established", "[CONN-043]") {
   const auto before = std::chrono::steady_clock::now();
   must(a.ep.connect(b.ia.address(), service, soon));

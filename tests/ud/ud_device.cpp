@@ -71,6 +71,7 @@ TEST_CASE("a datagram request gives each side the other's address, and either ma
   NEEDS_FEATURE(datagrams);
   // Connection requests and datagram requests are accepted on their own kinds of endpoints.
   STATIC_REQUIRE_FALSE(accepts<dat::ib::datagram_request, endpoint>);
+  SHOWS("CR-027");
   ud_side a(0);
   ud_side b(1);
   auto active = a.make_ep();
@@ -266,6 +267,10 @@ TEST_CASE("connection and datagram requests at one qualifier arrive with their o
   CHECK(request.service() == psp.id());
   CHECK(error_of(request.handoff(link.port())).type() == type::invalid_parameter);
   SHOWS("CR-067"); // no service point for connections has that qualifier
+  // A request for a connection is not accepted on an endpoint for datagrams, and both stay as they were.
+  CHECK(error_of(request.accept(link.passive)) == dat::error(type::invalid_handle, subtype::handle_ep));
+  CHECK(link.passive.state() == state::connected);
+  SHOWS("CR-027");
   must(request.reject());
   (void)expect<dat::peer_rejected>(link.a.evd);
   must(link.active.connect(link.b.ia.address(), at, patience));
