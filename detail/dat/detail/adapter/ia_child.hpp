@@ -69,6 +69,8 @@ struct child_type {
   ref<ia_child> (*of_generation)(ia_core&, std::uint64_t generation) noexcept = nullptr;
   /// Evds: takes an asynchronous event.
   void (*on_async)(ia_child&, async_kind what, const async_info&, const ref<counted>& endpoint) noexcept = nullptr;
+  /// Evds: ends the present wait, because the ia is closed.
+  void (*on_close)(ia_child&) noexcept = nullptr;
   /// Evds with a lock that no thread marks: whether it is in use.
   bool (*in_use)(const ia_child&) noexcept = nullptr;
   // Owners of an rdma_cm_id: see connection_base.

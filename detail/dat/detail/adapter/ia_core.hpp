@@ -123,7 +123,7 @@ public:
   [[nodiscard]] bool is_ours(const rdma_cm_id& id) const noexcept;
 
   detail::reactor reactor;
-  wake_fd closing; ///< raised by an abrupt close; every waiter polls it
+  wake_fd closing; ///< raised by a close; every waiter of a cno polls it
   work_arena work;
   control_mutex work_mutex; ///< for the functions of `work` that the caller calls locked
 
@@ -139,7 +139,7 @@ public:
   // --- lifetime ------------------------------------------------------------------------------------------------------
 
   /// True when the ia is closed, and in a forked child.
-  [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire) || foreign(); }
+  [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_seq_cst) || foreign(); }
   /// True in a forked child of the process that opened the ia. The objects belong to the parent, but the child inherits
   /// the descriptors: an object that the child ends or wakes would end or wake in the parent.
   [[nodiscard]] bool foreign() const noexcept { return forks_ != forks.load(std::memory_order_relaxed); }
@@ -290,6 +290,8 @@ private:
   [[nodiscard]] ref<ia_child> endpoint_of(std::uint64_t generation) noexcept;
   void catastrophe() noexcept;
   [[nodiscard]] bool has_child_in_use() noexcept; // called with mutex_ held
+  /// Marks the ia closed, and wakes every waiter.
+  void end_waits() noexcept;
   void end_all(child_kind kind) noexcept;
   [[nodiscard]] intrusive_list<ia_child>& children(child_kind kind) noexcept {
     return children_[static_cast<std::size_t>(kind)];

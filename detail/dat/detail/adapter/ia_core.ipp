@@ -131,17 +131,21 @@ DAT_DECL bool ia_core::can_close_here() noexcept {
   return in_time;
 }
 
-DAT_DECL void ia_core::close_abruptly() noexcept {
-  closed_.store(true, std::memory_order_release);
+DAT_DECL void ia_core::end_waits() noexcept {
+  closed_.store(true, std::memory_order_seq_cst); // a waiter that begins to sleep after this sees it
   closing.raise();
+  for_each(child_kind::events, [](ia_child& evd) noexcept { evd.type().on_close(evd); });
+}
+
+DAT_DECL void ia_core::close_abruptly() noexcept {
+  end_waits();
   for (std::size_t kind = 0; kind < child_kinds; ++kind) end_all(static_cast<child_kind>(kind));
   reactor.settle(); // releases the references that the reactor holds for a short time
   until_closed_ = {};
 }
 
 DAT_DECL void ia_core::close_gracefully() noexcept {
-  closed_.store(true, std::memory_order_release);
-  closing.raise(); // ends waits for asynchronous events
+  end_waits(); // for asynchronous events
   end_all(child_kind::connection);
   reactor.settle(); // the reactor may be ending one of them itself
   until_closed_ = {};

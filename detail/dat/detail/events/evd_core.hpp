@@ -166,9 +166,9 @@ protected:
     else
       notify();
   }
-  /// Waits until the waiter has left the evd, after an abrupt close of the ia has woken it. A visitor that closes the
+  /// After an abrupt close of the ia: wakes the waiter, and waits until it has left the evd. A visitor that closes the
   /// ia runs in the waiter itself.
-  void await_waiter() const noexcept;
+  void await_waiter() noexcept;
   [[nodiscard]] expected<void> create_queue(const char* call, std::optional<std::uint32_t> vector) noexcept;
   [[nodiscard]] expected<void> check_length(std::uint32_t n, const char* call) const noexcept;
   [[nodiscard]] expected<void> resize_queue(std::uint32_t n) noexcept; // called with feed_mutex_ held
@@ -241,6 +241,7 @@ private:
 inline constexpr child_type evd_core::table = [] {
   child_type t = type_for<evd_core>();
   t.on_device = [](ia_child& c, const device_report&) noexcept { static_cast<evd_core&>(c).queue_failed(); };
+  t.on_close = [](ia_child& c) noexcept { static_cast<evd_core&>(c).wakeup_.kick(); };
   return t;
 }();
 

@@ -82,8 +82,11 @@ DAT_DECL expected<void> evd_core::create_queue(const char* call, std::optional<s
   return success();
 }
 
-DAT_DECL void evd_core::await_waiter() const noexcept {
-  while (ia().closed() && wakeup_.has_other_waiter()) ::sched_yield();
+DAT_DECL void evd_core::await_waiter() noexcept {
+  while (ia().closed() && wakeup_.has_other_waiter()) {
+    wakeup_.kick();
+    ::sched_yield();
+  }
 }
 
 DAT_DECL void evd_core::teardown() noexcept {
@@ -319,22 +322,24 @@ DAT_DECL error evd_core::expired(const char* call) const noexcept {
 
 DAT_DECL expected<void> evd_core::sleep(const deadline& until) noexcept {
   static constexpr const char* call = "evd.wait";
-  std::array fds{to_read(ia().closing.get()), to_read(wakeup_.fd()), to_read(channel_ ? channel_->fd : -1),
+  const auto closed = [&] { return at(error(return_type::abort, return_subtype::interrupted), call); };
+  if (ia().closed()) return closed(); // from here on, a close of the ia wakes this thread
+  // Each descriptor costs a wait some time, so the end of the ia comes by the one of other wake-ups.
+  std::array fds{to_read(wakeup_.fd()), to_read(channel_ ? channel_->fd : -1),
                  to_read(ia().automatic() ? -1 : ia().reactor.fd())};
   trace_points::sleep(number_);
   const int ready = poll_until(fds.data(), fds.size(), until);
   const int err = errno;
   trace_points::wake(number_, ready < 0 ? err : ready == 0 ? ETIMEDOUT : 0);
-  wakeup_.woke_up(ready > 0 && fds[1].revents != 0);
+  wakeup_.woke_up(ready > 0 && fds[0].revents != 0);
   if (ready < 0)
     return at((err == EINTR ? error(return_type::interrupted_call) : map_errno(err)).from("ppoll", err), call);
   if (ready == 0) return expired(call);
-  if (ia().closed() || dead() || (fds[0].revents & dead_descriptor) != 0)
-    return at(error(return_type::abort, return_subtype::interrupted), call);
-  if ((fds[2].revents & dead_descriptor) != 0)
+  if (ia().closed() || dead() || (fds[0].revents & dead_descriptor) != 0) return closed();
+  if ((fds[1].revents & dead_descriptor) != 0)
     return at(map_errno(EIO).from("ppoll", EIO), call).hint(device_gone_hint);
   ia().progress(0);
-  if (fds[2].revents != 0) {
+  if (fds[1].revents != 0) {
     arming_.mark_unread();
     if (arming_.is_selective()) arming_.read_unread();
   }
