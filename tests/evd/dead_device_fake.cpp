@@ -50,13 +50,15 @@ TEMPLATE_TEST_CASE_SIG("a wait on an evd of a removed device fails at once", "[e
   CHECK(fake::count(fake::call::ibv_req_notify_cq) <= armed + 3); // no loop
 }
 
-TEST_CASE("a wait ends at once when the descriptor that announces the end of its ia is dead", "[evd]") {
+TEST_CASE("a wait ends at once when the descriptor that wakes it is dead", "[evd]") {
   const clean_world clean;
   fed<dat::stream::dto> f(manual);
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   ::close(ends[1]); // from here on the other end has hung up
-  REQUIRE(::dup2(ends[0], dat::detail::core_access::of(f.a.ia)->closing.get()) >= 0);
+  dat::detail::wakeup& waking = dat::detail::core_access::of(f.evd)->waking();
+  REQUIRE(waking.open() == 0);
+  REQUIRE(::dup2(ends[0], waking.fd()) >= 0);
   ::close(ends[0]);
   is_error(f.evd.wait(plenty), return_type::abort, dat::return_subtype::interrupted);
 }
