@@ -132,7 +132,8 @@ DAT_DECL bool ia_core::can_close_here() noexcept {
 }
 
 DAT_DECL void ia_core::end_waits() noexcept {
-  closed_.store(true, std::memory_order_seq_cst); // a waiter that begins to sleep after this sees it
+  // Sequentially consistent: a waiter that begins to sleep after this sees it.
+  closed_.store(true, std::memory_order_seq_cst);
   closing.raise();
   for_each(child_kind::events, [](ia_child& evd) noexcept { evd.type().on_close(evd); });
 }
