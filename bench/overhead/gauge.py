@@ -60,8 +60,7 @@ REACHED = {
     "batch of 16, kept": (1.22, 1.22),
     "post of 4": (1.06, 1.12),
     "rmr bind": (2.88, 3.43),
-    "drain of all, merged evd": (1.90, 2.06),
-    "drain, 16 there, merged evd": (1.96, 2.02),
+    "drain, 16 there, merged evd": (1.94, 2.02),
     "coroutine, merged evd": (3.81, 3.96),
 }
 # Hand-written verbs on both sides: ibv_wr_* of an extended queue pair divided by ibv_post_send, (g++ 12, clang 14).

@@ -248,8 +248,8 @@ template <streams S, class Visitor>
 }
 /// Calls `visit` with the events of several completions. Returns the number of events.
 template <streams S, class Visitor>
-[[gnu::noinline]] std::size_t visit_several(const work_entries& entries, const ready_completions& ready,
-                                            Visitor& visit) {
+[[gnu::always_inline]] inline std::size_t visit_several(const work_entries& entries, const ready_completions& ready,
+                                                        Visitor& visit) {
   std::size_t taken = 0;
   for (const ready_completions::run& r : ready) {
     ep_core& ep = endpoint_of(*r.ep);
@@ -257,11 +257,13 @@ template <streams S, class Visitor>
     // All entries of the endpoint lose their names when the visitor ends it.
     const std::uint64_t name = r.first->wr_id;
     work_entry* named;
-    bool found = entries.find(name, named);
-    for (const ibv_wc *c = r.first, *end = r.end; found && c != end; ++c, ++posted) {
-      taken += visit_ready<S>(ep, *c, *posted, visit) ? 1 : 0;
-      found = load_plain(named->wr_id) == name;
-    }
+    if (!entries.find(name, named)) continue;
+    const ibv_wc* c = r.first;
+    do {
+      if (!visit_ready<S>(ep, *c, *posted, visit)) --taken;
+      ++posted;
+    } while (++c != r.end && load_plain(named->wr_id) == name);
+    taken += static_cast<std::size_t>(c - r.first);
   }
   return taken;
 }
@@ -341,17 +343,14 @@ template <streams S, class Visitor, class... Copy>
   return take_rest<S, Visitor, Copy...>(e, visit, by, what, one, copy...);
 }
 
-/// Takes up to `max` events of a merged evd as take_merged does, but several at a time.
+/// The rest of drain_many: visits what was found so far, and takes more while there may be more.
 template <streams S, class Visitor>
-[[gnu::noinline]] std::size_t drain_many(merged_evd& e, Visitor& visit, std::size_t max) {
+[[gnu::noinline]] std::size_t drain_found(merged_evd& e, Visitor& visit, std::size_t max, merged_evd::found what,
+                                          ready_completion& one, ready_completions& several) {
   using found = merged_evd::found;
   std::size_t taken = 0;
-  while (taken < max) {
-    ready_completion one;
-    ready_completions several;
-    const auto want = static_cast<int>(min(max - taken, at_once));
-    found what = e.take_ready(one, several, want);
-    if (what == found::marked) [[unlikely]] {
+  for (auto want = static_cast<int>(min(max, at_once));;) {
+    if (what == found::marked) {
       if (taken == 0) e.ia().progress(0);
       what = e.take_marked(one, several, want);
     }
@@ -364,8 +363,24 @@ template <streams S, class Visitor>
       if (what != found::none) taken += visit_several<S>(e.entries(), several, visit);
       if (what != found::some) return taken;
     }
+    if (taken >= max) return taken;
+    several.clear();
+    want = static_cast<int>(min(max - taken, at_once));
+    what = e.take_ready(one, several, want);
   }
-  return taken;
+}
+
+/// Takes up to `max` events of a merged evd as take_merged does, but several at a time.
+template <streams S, class Visitor>
+[[gnu::noinline]] std::size_t drain_many(merged_evd& e, Visitor& visit, std::size_t max) {
+  using found = merged_evd::found;
+  if (max == 0) return 0;
+  ready_completion one;
+  ready_completions several;
+  const found what = e.take_ready(one, several, static_cast<int>(min(max, at_once)));
+  if (what == found::one) [[likely]] // a maximum of 1 is for take_merged, so the device has no second completion
+    return visit_only<S>(one, *several.wc(), visit) ? 1 : 0;
+  return drain_found<S>(e, visit, max, what, one, several);
 }
 
 /// Drains a merged evd.

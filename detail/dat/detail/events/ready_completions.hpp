@@ -61,8 +61,11 @@ public:
   ready_completions() noexcept {} // leaves the arrays uninitialised: only added elements are read
   ready_completions(const ready_completions&) = delete;
   ready_completions& operator=(const ready_completions&) = delete;
-  ~ready_completions() {
+  ~ready_completions() { clear(); }
+  /// Releases the endpoints.
+  void clear() noexcept {
     for (const run& r : *this) r.ep->object().release();
+    runs_ = 0;
   }
 
   /// The array for up to `most` completions.
