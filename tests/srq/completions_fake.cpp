@@ -58,6 +58,41 @@ TEST_CASE("a completion names the endpoint that took the buffer, and the buffer'
   SHOWS("SRQ-077");
 }
 
+TEST_CASE("a message finds its endpoint also where another endpoint has its place in the table", "[srq]") {
+  const clean_world clean;
+  pool p(2);
+  auto& table = dat::detail::core_access::of(p.srq)->endpoints;
+  const std::uint32_t number = p.to[0].number();
+  const std::uint32_t another = number + 1024; // with the same place
+  const std::uint32_t marker = table.find(number);
+  table.erase(number);
+  REQUIRE(table.insert(another, marker));
+  REQUIRE(table.insert(number, marker));
+  REQUIRE(table.find_fast(number) == 0);
+  REQUIRE(table.find_fast(p.to[1].number()) != 0);
+  const auto one = [&] {
+    events got;
+    const std::size_t n =
+        p.evd.drain(dat::overloaded{[&](const dat::recv_done& e) {
+                                      got.push_back(std::to_string(e.ep() == p.to[0] ? 0 : 1) + describe{}(e));
+                                    },
+                                    [&](const auto& e) { got.push_back(describe{}(e)); }},
+                    1);
+    CHECK(n == got.size());
+    return got;
+  };
+  p.post(1, 6);
+  for (const std::size_t i : {0u, 1u, 0u}) p.send(i);
+  CHECK(one() == events{"0received 1"});
+  CHECK(one() == events{"1received 2"});
+  CHECK(one() == events{"0received 3"});
+  CHECK(one().empty());
+  for (const std::size_t i : {1u, 0u, 0u}) p.send(i);
+  CHECK(p.received() == events{"1:received 4", "0:received 5", "0:received 6"});
+  CHECK(p.outstanding() == 0);
+  table.erase(another);
+}
+
 TEST_CASE("an evd without connection events delivers the completions of a shared queue as well",
           "[srq][SRQ-058][SRQ-078][SRQ-059]") {
   const clean_world clean;

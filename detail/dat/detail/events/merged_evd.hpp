@@ -103,7 +103,11 @@ public:
   /// True when a message that has arrived on an endpoint waits for the endpoint's ESTABLISHED.
   [[nodiscard]] bool holds_message(ep_generation tag) noexcept;
   /// The number of posts of a queue that feeds the evd and that have not completed.
-  [[nodiscard]] std::uint32_t count_not_completed(const work_ring& of) noexcept;
+  [[nodiscard]] std::uint32_t count_not_completed(const work_ring& of) noexcept {
+    const std::lock_guard lock(mutex_);
+    drain_locked();
+    return of.not_completed();
+  }
   /// The watch that checks for broken connections after a notification or a new connection.
   [[nodiscard]] break_watch& breaks() noexcept { return breaks_; }
 
@@ -145,14 +149,19 @@ private:
   /// The rest of take_locked, for completions that are not ordinary successes of a running connection. Handles the `n`
   /// completions and the events after them.
   [[nodiscard]] found take_unready(int n, ready_completion& out) noexcept;
+  /// The rest of take_unready, for all but an ordinary receive of a shared queue.
+  [[nodiscard, gnu::cold]] found take_rare(int n, ready_completion& out) noexcept;
   /// Takes the first of the `n` completions in `c` as the only one, if it is an ordinary success of a running
   /// connection: returns `one` or `copied`. Otherwise returns `none`.
   template <class Copy>
   [[nodiscard, gnu::always_inline]] found take_only(int n, const ibv_wc& c, ready_completion& out, Copy copy) noexcept;
   /// The rest of take_locked for several completions.
   [[nodiscard]] found take_several(ready_completions& out, int n, int max) noexcept;
-  /// The endpoint of a receive of a shared queue that may bypass the ring; otherwise null. Frees its entry.
-  [[nodiscard]] completion_owner* take_shared(ibv_wc& c, work_entry& e) noexcept;
+  /// Whether a receive of a shared queue may bypass the ring. `ep` is its endpoint, or null. Names the life of the
+  /// endpoint in `c`.
+  [[nodiscard]] bool take_shared(ibv_wc& c, const completion_owner* ep) const noexcept;
+  /// Takes the receive of `e` as the only completion, if it may bypass the ring.
+  [[nodiscard]] bool take_shared(ready_completion& out, work_entry& e, completion_owner* ep) const noexcept;
   /// Appends a completion to the ring, if it is an event. Returns true when it wakes a waiter.
   [[nodiscard]] bool append(const ibv_wc& c, work_entry& e) noexcept;
   /// Wakes the waiter or triggers the cno.

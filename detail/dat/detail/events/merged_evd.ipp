@@ -210,17 +210,20 @@ DAT_DECL completion_owner* merged_evd::release_entry(const record& r) noexcept {
 
 // --- taking ----------------------------------------------------------------------------------------------------------
 
-DAT_DECL completion_owner* merged_evd::take_shared(ibv_wc& c, work_entry& e) noexcept {
-  work_queue::tsan_acquire(e);
-  if (c.status != IBV_WC_SUCCESS || !e.posted.is_shared()) return nullptr;
-  completion_owner* const ep = shared_queue::of(e).owner_of(c.qp_num);
+DAT_DECL bool merged_evd::take_shared(ibv_wc& c, const completion_owner* ep) const noexcept {
   // A message that comes before the end of the handshake completes the handshake.
-  if (!ep || ep->state() == ep_state::completion_pending || !ep->may_bypass_ring(this)) return nullptr;
-  c.wr_id = ep->tag(); // names the endpoint's life in place of the entry, which can be posted again
-  return ep;
+  if (!ep || ep->state() == ep_state::completion_pending || !ep->may_bypass_ring(this)) return false;
+  c.wr_id = ep->tag(); // in place of the name of the entry, which can be posted again
+  return true;
 }
 
-/// An empty ring needs no mark.
+DAT_DECL bool merged_evd::take_shared(ready_completion& out, work_entry& e, completion_owner* ep) const noexcept {
+  if (!take_shared(out.wc, ep)) return false;
+  out.set(*ep, e.posted);
+  shared_queue::retire(e);
+  return true;
+}
+
 DAT_DECL bool merged_evd::bypasses_ring() noexcept {
   if (!ring_.empty()) return false;
   mutex_.unmark(queued_mark);
@@ -238,19 +241,23 @@ DAT_DECL merged_evd::found merged_evd::take_marked(ready_completion& one, ready_
 }
 
 DAT_DECL merged_evd::found merged_evd::take_unready(int n, ready_completion& out) noexcept {
+  work_entry* e;
+  if (n == 1 && find(out.wc, e) && is_shared_success(*e, out.wc) &&
+      take_shared(out, *e, shared_queue::of(*e).owner_at_once(out.wc.qp_num)))
+    return found::one;
+  return take_rare(n, out);
+}
+
+DAT_DECL merged_evd::found merged_evd::take_rare(int n, ready_completion& out) noexcept {
   for (; n > 0; n = poll(1, &out.wc)) {
     work_entry* e;
     if (!find(out.wc, e)) continue; // the endpoint has ended or was reset
-    if (completion_owner* const ep = take_shared(out.wc, *e)) {
-      out.set(*ep, e->posted);
-      shared_queue::retire(*e);
+    if (is_shared_success(*e, out.wc) && take_shared(out, *e, shared_queue::of(*e).owner_of(out.wc.qp_num)))
       return found::one;
-    }
     if (append(out.wc, *e)) announce();
     if (!ring_.empty()) return found::queued;
   }
-  if (n < 0) [[unlikely]]
-    note_poll_failure();
+  if (n < 0) note_poll_failure();
   return found::none;
 }
 
@@ -293,7 +300,9 @@ DAT_DECL merged_evd::found merged_evd::take_several(ready_completions& out, int 
         c += out.add_run(entries, e, c, wc + n) - c;
         continue;
       }
-      if (completion_owner* const ep = queued ? nullptr : take_shared(*c, *e)) {
+      completion_owner* const ep =
+          !queued && is_shared_success(*e, *c) ? shared_queue::of(*e).owner_of(c->qp_num) : nullptr;
+      if (take_shared(*c, ep)) {
         out.add_one(*ep, e->posted, c);
         shared_queue::retire(*e);
       } else {
@@ -450,12 +459,6 @@ DAT_DECL bool merged_evd::holds_message(ep_generation tag) noexcept {
     if (r.tag == tag && (r.posted.is_receive() || r.posted.is_shared()) && r.wc.status == IBV_WC_SUCCESS) return true;
   }
   return false;
-}
-
-DAT_DECL std::uint32_t merged_evd::count_not_completed(const work_ring& of) noexcept {
-  const std::lock_guard lock(mutex_);
-  drain_locked();
-  return of.not_completed();
 }
 
 /// Called by the break watch. Arms the device before it polls the queue, so that later completions notify.

@@ -19,6 +19,12 @@ namespace dat { inline namespace v0 { namespace detail {
   return e.posted.is_plain_success(c.status);
 }
 
+/// True for the success of a receive of a shared queue.
+[[nodiscard, gnu::always_inline]] inline bool is_shared_success(const work_entry& e, const ibv_wc& c) noexcept {
+  work_queue::tsan_acquire(e);
+  return c.status == IBV_WC_SUCCESS && e.posted.is_shared();
+}
+
 /// True for the success of an operation of `kind`, with nothing in its completion that changes its event. `kind` must
 /// not have any of the flag bits of work_kind.
 [[nodiscard, gnu::always_inline]] inline bool is_success_of(work_kind kind, const work_entry& e,

@@ -103,6 +103,11 @@ public:
     const std::uint32_t marker = endpoints.find(qp_num);
     return marker != 0 ? owner_at(marker) : nullptr;
   }
+  /// As owner_of without a search: null also where only a search finds it.
+  [[nodiscard, gnu::always_inline]] completion_owner* owner_at_once(std::uint32_t qp_num) const noexcept {
+    const std::uint32_t marker = endpoints.find_fast(qp_num);
+    return marker != 0 ? owner_at(marker) : nullptr;
+  }
   [[nodiscard, gnu::always_inline]] completion_owner* owner_at(std::uint32_t marker) const noexcept {
     return &entry_at(marker)->ring().owner();
   }
@@ -164,16 +169,16 @@ private:
 template <>
 class shared_slots<1> {
 public:
-  // NOLINTNEXTLINE(clang-analyzer-optin.cplusplus.UninitializedObject): entry_ is read where one was taken
-  explicit shared_slots(shared_queue& queue) noexcept : taken_(queue.take(entry_)) {}
-  [[nodiscard]] bool has_room() const noexcept { return taken_; }
+  explicit shared_slots(shared_queue& queue) noexcept {
+    if (!queue.take(entry_)) entry_ = nullptr;
+  }
+  [[nodiscard]] bool has_room() const noexcept { return entry_ != nullptr; }
   [[nodiscard]] work_entry* take() const noexcept { return entry_; }
   [[nodiscard]] work_entry* const* entries() const noexcept { return &entry_; }
   void commit() const noexcept {}
 
 private:
   work_entry* entry_;
-  bool taken_;
 };
 
 /// A shared queue as the post path sees it. Any number of threads may post.
