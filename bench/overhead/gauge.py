@@ -59,7 +59,7 @@ REACHED = {
     "batch of 16": (1.14, 1.16),
     "batch of 16, kept": (1.22, 1.22),
     "post of 4": (1.06, 1.12),
-    "rmr bind": (2.88, 3.43),
+    "rmr bind": (2.87, 3.29),
     "drain, 16 there, merged evd": (1.94, 2.02),
     "coroutine, merged evd": (3.81, 3.96),
 }

@@ -128,7 +128,7 @@ public:
     {
       const std::lock_guard lock(table_.mutex);
       if (window_ && !posted_to_) [[likely]] // without a window, one of the objects may have ended
-        return post_type_1(bind_call, *ep, *to.region, to, flags);
+        return post_type_1(bind_call, *ep, *to.region, to, dto_operation::bind, flags);
     }
     return bind_otherwise(ep, to, flags);
   }
@@ -172,12 +172,12 @@ private:
 
   /// A bind is about to be posted. Takes a reference to this object, because the completion of the bind uses it.
   [[gnu::always_inline]] void expect_bind(ep_core& ep, const window_place& wanted, dto_operation operation,
-                                          std::uint32_t key) noexcept {
+                                          std::uint32_t old, std::uint32_t key) noexcept {
     pending_->set(wanted, key);
     posted_to_ = &ep;
     if (!ep.has_windows.load(std::memory_order_relaxed)) ep.has_windows.store(true, std::memory_order_release);
     operation_ = operation;
-    old_key_ = window_->rkey;
+    old_key_ = old;
     told_ = false;
     add_ref();
     users.store(1, std::memory_order_relaxed);
@@ -204,16 +204,15 @@ private:
   }
 
   /// `region`: that of `wanted`, or of the binding that ends, because providers read its address even for length 0.
-  [[nodiscard, gnu::always_inline]] result<std::uint32_t> post_type_1(const char* call, ep_core& ep,
-                                                                      const lmr_core& region,
-                                                                      const window_place& wanted,
-                                                                      bind_flags flags) noexcept {
+  [[nodiscard, gnu::always_inline]] result<std::uint32_t>
+  post_type_1(const char* call, ep_core& ep, const lmr_core& region, const window_place& wanted,
+              dto_operation operation, bind_flags flags) noexcept {
     work_ring& ring = ep.requests();
     work_entry* const e = ring.next();
     if (!ring.has_room(e, 1)) [[unlikely]]
       return ep.queue_full(call, 0);
-    const dto_operation operation = wanted ? dto_operation::bind : dto_operation::unbind;
-    const std::uint32_t key = ibv_inc_rkey(window_->rkey);
+    const std::uint32_t old = window_->rkey;
+    const std::uint32_t key = ibv_inc_rkey(old);
     ibv_mw_bind bind; // all members follow
     bind.wr_id = e->id();
     bind.send_flags = flags.flags | IBV_SEND_SIGNALED;
@@ -222,7 +221,7 @@ private:
     bind.bind_info.length = wanted.length;
     bind.bind_info.mw_access_flags = window_access(wanted.rights);
     stage(*e, operation, key, flags);
-    expect_bind(ep, wanted, operation, key);
+    expect_bind(ep, wanted, operation, old, key);
     ring.set_next(e->next);
     trace_points::post(ep.number(), operation, 0, flags.cookie.value());
     if (const int err = ibv_bind_mw(ep.qp(), window_, &bind)) [[unlikely]] {

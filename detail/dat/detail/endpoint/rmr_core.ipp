@@ -144,7 +144,8 @@ DAT_DECL result<std::uint32_t> rmr_core::start(const char* call, ep_core* ep, co
     if (auto ok = provide(call); !ok) return ok.assume_error();
   if (!wanted && !*current_) return post_nothing(call, *ep, flags);
   if (for_ep_) return post_type_2(call, *ep, wanted, flags);
-  return post_type_1(call, *ep, wanted ? *wanted.region : *current_->region, wanted, flags);
+  return post_type_1(call, *ep, wanted ? *wanted.region : *current_->region, wanted,
+                     wanted ? dto_operation::bind : dto_operation::unbind, flags);
 }
 
 DAT_DECL error rmr_core::refused(const char* call, const char* verb, int err) noexcept {
@@ -191,7 +192,7 @@ DAT_DECL result<std::uint32_t> rmr_core::post_type_2(const char* call, ep_core& 
                                 window_access(wanted.rights) |
                                     (wanted.zero_based ? unsigned{IBV_ACCESS_ZERO_BASED} : 0u)};
   }
-  expect_bind(ep, wanted, operation, key);
+  expect_bind(ep, wanted, operation, old, key);
   ring.set_next(last->next);
   ibv_send_wr* bad = wr.data();
   trace_points::post(ep.number(), operation, 0, flags.cookie.value());
@@ -215,7 +216,7 @@ DAT_DECL result<std::uint32_t> rmr_core::post_nothing(const char* call, ep_core&
   wr.send_flags = flags.flags | IBV_SEND_SIGNALED;
   wr.wr_id = e->id();
   stage(*e, dto_operation::unbind, window_->rkey, flags);
-  expect_bind(ep, window_place(), dto_operation::unbind, window_->rkey);
+  expect_bind(ep, window_place(), dto_operation::unbind, window_->rkey, window_->rkey);
   ring.set_next(e->next);
   ibv_send_wr* bad;
   trace_points::post(ep.number(), dto_operation::unbind, 0, flags.cookie.value());
