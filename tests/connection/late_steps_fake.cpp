@@ -29,7 +29,14 @@ using dat::detail::core_access;
 
 namespace {
 
-/// The reactor runs the timer of the endpoint's connection now.
+/// The pause before the next attempt ends now, unless it has ended already.
+void end_pause(attempt& t) {
+  auto& c = *core_access::of(t.a.ep)->connection();
+  auto& timer = c.*timer_member(t);
+  if (c.ia().reactor.cancel(timer)) timer.run(timer);
+}
+
+/// The time limit of the connect passes now.
 void expire(attempt& t) {
   auto& c = *core_access::of(t.a.ep)->connection();
   auto& timer = c.*timer_member(t);
@@ -42,14 +49,14 @@ void expire(attempt& t) {
 TEST_CASE("the time limit of a connect ends a repeated attempt that the network does not answer", "[connection]") {
   attempt t;
   t.connect();
-  t.deliver(RDMA_CM_EVENT_REJECTED, 10); // the peer takes the queue pair for that of an earlier connection
-  CHECK(t.a.ep.state() == ep_state::active_connection_pending);
   fake::hold_events(RDMA_CM_EVENT_ADDR_RESOLVED);
   const auto created = fake::count(fake::call::rdma_create_id);
-  expire(t); // the pause before the next attempt
+  t.deliver(RDMA_CM_EVENT_REJECTED, 10); // the peer takes the queue pair for that of an earlier connection
+  CHECK(t.a.ep.state() == ep_state::active_connection_pending);
+  end_pause(t);
   CHECK(fake::count(fake::call::rdma_create_id) == created + 1);
   CHECK(t.a.ep.state() == ep_state::active_connection_pending);
-  expire(t); // the time limit
+  expire(t);
   CHECK(fake::count(fake::call::rdma_create_id) == created + 1);
   t.ended("unreachable 110");
 }
@@ -59,9 +66,9 @@ TEST_CASE("a repeated attempt that cannot begin ends the connect at once", "[con
   CAPTURE(fake::name(step));
   attempt t;
   t.connect();
-  t.deliver(RDMA_CM_EVENT_REJECTED, 10); // the peer takes the queue pair for that of an earlier connection
   fake::fail(step, 1, ENOSPC);
-  expire(t); // the pause before the next attempt
+  t.deliver(RDMA_CM_EVENT_REJECTED, 10); // the peer takes the queue pair for that of an earlier connection
+  end_pause(t);
   t.ended("non_peer_rejected " + std::to_string(ENOSPC));
 }
 
