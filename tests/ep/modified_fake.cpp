@@ -1,11 +1,15 @@
 // Endpoints that modify has changed, or has failed to change: what of it a later connection uses.
 // SPDX-License-Identifier: BSL-1.0
+#include "lock_waits.hpp"
+
 #include <unit/late_handshake.hpp>
 
 #include <dat/ep_params.hpp>
 
 #include <cerrno>
 #include <chrono>
+#include <optional>
+#include <utility>
 
 using namespace unit;
 using dat::return_subtype;
@@ -50,6 +54,21 @@ TEST_CASE("a message that overtakes the end of the handshake waits for the event
   CHECK(take(both).empty());
   settle(s.a, s.b);
   CHECK(take(both) == events{"established", "received 1"});
+}
+
+TEST_CASE("a query waits for a modify that is under way, and has all of what it has set", "[ep][locks]") {
+  const clean_world world;
+  end e{"fk1"};
+  auto other = must(e.ia.create_evd<all_streams>(16));
+  auto ep = must(e.pz.create_ep<dat::rc>(e.evd));
+  std::optional<dat::expected<dat::ep_params>> during;
+  const auto change = [&] { must(ep.modify({.recv = other, .request = other, .connect = other})); };
+  CHECK(waits(fake::call::ibv_create_qp, change, [&] { during = ep.query(); }));
+  const dat::ep_params now = must(std::move(*during));
+  CHECK(now.recv == other.id());
+  CHECK(now.request == other.id());
+  CHECK(now.connect == other.id());
+  SHOWS("SAFE-024");
 }
 
 TEST_CASE("after a modify that fails, a message still waits for the event of its connection", "[ep]") {

@@ -89,6 +89,29 @@ TEST_CASE("an atomic changes one word, and its local segment may be longer", "[p
   CHECK(there == std::array<std::uint64_t, 3>{7, 13, 9});
 }
 
+TEST_CASE("completions of extended operations come on the evd of the requests, between those of others", "[posting]") {
+  const clean_world world;
+  pair p;
+  std::array<std::uint64_t, 2> here{};
+  std::array<std::uint64_t, 2> there{7, 8};
+  auto mine = must(p.a.pz.register_memory(here, word_rights));
+  auto theirs = must(p.b.pz.register_memory(there, word_rights));
+  auto received = must(p.a.ia.create_evd<dat::stream::dto>(16));
+  auto requested = must(p.a.ia.create_evd<dat::stream::dto>(16));
+  auto ep = must(p.a.pz.create_ep<dat::rc>({.recv = received, .request = requested, .connect = p.a.evd}));
+  auto far = must(p.b.pz.create_ep<dat::rc>(p.b.evd));
+  p.connect(ep, far);
+  (void)p.a.take();
+  (void)p.b.take();
+  must(ep.post(dat::rdma_write{p.a.at(0, 1), p.b.mem.remote()}.cookie(1)));
+  must(ep.post(dat::ib::fetch_and_add{must(mine.slice(0, 1)), must(theirs.remote(0, 1)), 5}.cookie(2)));
+  must(ep.post(dat::rdma_write{p.a.at(0, 1), p.b.mem.remote()}.cookie(3)));
+  CHECK(take(requested) == events{"written 1", "added 2", "written 3"});
+  SHOWS("EVENT-031");
+  CHECK(take(received).empty());
+  CHECK(p.a.take().empty());
+}
+
 TEST_CASE("an atomic on a connection without reads is refused for that reason, and one without a word for its length",
           "[posting]") {
   const clean_world world;

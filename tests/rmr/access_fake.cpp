@@ -187,6 +187,7 @@ TEST_CASE("an RDMA read can have a window as its target", "[rmr][dto]") {
   must(rmr.bind(t.b.ep, dat::bind{t.b.mem, 100, 50, dat::remote_write}));
   (void)t.b.take();
   const auto sink = must(rmr.read_target<char>(t.b.ep, 10, 40));
+  CHECK(dat::detail::raw_of(sink).key == t.b.mem.native_handle()->lkey); // no key that a peer may use
   must(t.b.ep.post(dat::rdma_read{sink, source.remote()}.cookie(4)));
   CHECK(t.b.take() == events{"read 4"});
   SHOWS("DTO-147");
