@@ -16,10 +16,10 @@ constexpr std::size_t rest = 1024; // freed handles that stay unused
 std::mutex handles_mutex;  // guards the following
 handle* handles = nullptr; // where they begin
 std::size_t used = 0;      // handles that were issued, freed ones among them
-handle* ready = nullptr;   // handles that can be used again
-handle* resting = nullptr; // and those that can when `rest` more were freed
+handle* ready = nullptr;   // freed handles that can be used again
+handle* resting = nullptr; // freed handles that can be used again when `rest` more were freed
 
-std::atomic<handle*> freed{nullptr}; // the handles that were freed since
+std::atomic<handle*> freed{nullptr}; // handles that were freed after those
 std::atomic<std::size_t> number_freed{0};
 
 } // namespace
