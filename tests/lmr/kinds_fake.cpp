@@ -65,12 +65,7 @@ TEST_CASE("a region with on-demand paging is for verbs to refuse where the devic
 }
 
 TEST_CASE("a segment of 4 GiB is refused for its length, also where it is the whole region", "[dynamic][memory]") {
-  fake::world w;
-  for (auto& d : w.devices) {
-    d.attr = fake::rxe_attr();
-    d.attr->max_mr_size = std::uint64_t{1} << 40;
-  }
-  const clean_world world(w);
+  const clean_world world(with_large_regions());
   end e;
   constexpr std::size_t most = std::size_t{1} << 32;
   const reserved_addresses memory(most);

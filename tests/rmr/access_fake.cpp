@@ -210,12 +210,7 @@ TEST_CASE("an RDMA read can have a window as its target", "[rmr][dto]") {
 }
 
 TEST_CASE("the target of an RDMA read in a window has at most 4 GiB - 1", "[rmr][dto]") {
-  fake::world w;
-  for (auto& d : w.devices) {
-    d.attr = fake::rxe_attr();
-    d.attr->max_mr_size = std::uint64_t{1} << 40;
-  }
-  const clean_world world(w);
+  const clean_world world(with_large_regions());
   two t;
   constexpr std::size_t most = 0xffffffff;
   const reserved_addresses memory(most + 1);

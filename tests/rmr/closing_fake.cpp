@@ -108,12 +108,7 @@ TEST_CASE("a window whose unbind has failed is in use until the bind behind it h
   const clean_world world;
   two t;
   dat::rmr rmr = make(t.b, true);
-  must(rmr.bind(t.b.ep, dat::bind{t.b.mem, both}));
-  CHECK(t.b.take() == events{"bind 0"});
-  fake::hold(t.b.ep.native_handle());
-  must(rmr.bind(t.b.ep, dat::bind{t.b.own, both}.cookie(2))); // takes the old binding away first
-  REQUIRE(fake::complete(t.b.ep.native_handle(), {}, IBV_WC_MW_BIND_ERR));
-  fake::finish();
+  fail_second_bind(t, rmr);
   events first;
   const auto keep = [&](const auto& e) { first.push_back(describe_binds{}(e)); };
   CHECK(t.b.evd.drain(keep, 1) == 1);
@@ -128,12 +123,7 @@ TEST_CASE("the second completion of a bind that has failed counts as no event wh
   const clean_world world;
   two t;
   dat::rmr rmr = make(t.b, true);
-  must(rmr.bind(t.b.ep, dat::bind{t.b.mem, both}));
-  CHECK(t.b.take() == events{"bind 0"});
-  fake::hold(t.b.ep.native_handle());
-  must(rmr.bind(t.b.ep, dat::bind{t.b.own, both}.cookie(2))); // closes the window first
-  REQUIRE(fake::complete(t.b.ep.native_handle(), {}, IBV_WC_MW_BIND_ERR));
-  fake::finish();
+  fail_second_bind(t, rmr);
   static_cast<dat::detail::merged_evd&>(*dat::detail::core_access::of(t.b.evd)).drain(); // sets both aside
   events seen;
   const auto keep = [&](const auto& e) { seen.push_back(describe_binds{}(e)); };

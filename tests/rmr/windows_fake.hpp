@@ -112,4 +112,14 @@ inline dat::rmr make(place& at, bool for_ep) {
   return for_ep ? must(at.pz.create_rmr_for_ep()) : must(at.pz.create_rmr());
 }
 
+/// Binds a window of one endpoint, and binds it again: the work that takes the first binding away fails.
+inline void fail_second_bind(two& t, dat::rmr& rmr) {
+  must(rmr.bind(t.b.ep, dat::bind{t.b.mem, both}));
+  CHECK(t.b.take() == events{"bind 0"});
+  fake::hold(t.b.ep.native_handle());
+  must(rmr.bind(t.b.ep, dat::bind{t.b.own, both}.cookie(2)));
+  REQUIRE(fake::complete(t.b.ep.native_handle(), {}, IBV_WC_MW_BIND_ERR));
+  fake::finish();
+}
+
 } // namespace windows

@@ -159,6 +159,16 @@ inline void until_nothing_is_left() {
 /// fake::reset begins a new world, and a service thread of an earlier test must not destroy objects in it.
 inline const bool ends_each_run = (support::world().end_run = until_nothing_is_left, true);
 
+/// A world whose devices register regions of up to 1 TiB.
+inline fake::world with_large_regions() {
+  fake::world w;
+  for (auto& d : w.devices) {
+    d.attr = fake::rxe_attr();
+    d.attr->max_mr_size = std::uint64_t{1} << 40;
+  }
+  return w;
+}
+
 /// Starts a new world, and checks at the end that no object is left.
 struct clean_world {
   explicit clean_world(const fake::world& w = {}) { fake::reset(w); }
