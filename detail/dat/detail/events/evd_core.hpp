@@ -157,6 +157,12 @@ public:
 
 protected:
   static const child_type table;
+  /// Adds the functions that all kinds of evds have in common.
+  [[nodiscard]] static constexpr child_type with_common(child_type t) noexcept {
+    t.on_device = [](ia_child& c, const device_report&) noexcept { static_cast<evd_core&>(c).queue_failed(); };
+    t.on_close = [](ia_child& c) noexcept { static_cast<evd_core&>(c).wakeup_.kick(); };
+    return t;
+  }
 
   /// Called after an event was queued, with or without the lock of a merged evd: wakes the waiter, or else triggers the
   /// cno.
@@ -238,12 +244,7 @@ private:
   channel_source channel_source_;
 };
 
-inline constexpr child_type evd_core::table = [] {
-  child_type t = type_for<evd_core>();
-  t.on_device = [](ia_child& c, const device_report&) noexcept { static_cast<evd_core&>(c).queue_failed(); };
-  t.on_close = [](ia_child& c) noexcept { static_cast<evd_core&>(c).wakeup_.kick(); };
-  return t;
-}();
+inline constexpr child_type evd_core::table = with_common(type_for<evd_core>());
 
 /// The merged evd behind `e`; null for a completions-only evd, and for null.
 [[nodiscard]] inline merged_evd* merged(evd_core* e) noexcept;

@@ -210,9 +210,7 @@ private:
 };
 
 inline constexpr child_type merged_evd::table = [] {
-  child_type t = type_for<merged_evd>();
-  t.on_device = [](ia_child& c, const device_report&) noexcept { static_cast<evd_core&>(c).queue_failed(); };
-  t.on_close = [](ia_child& c) noexcept { static_cast<merged_evd&>(c).waking().kick(); };
+  child_type t = with_common(type_for<merged_evd>());
   t.on_async = [](ia_child& c, async_kind what, const async_info& info, const ref<counted>& endpoint) noexcept {
     static_cast<merged_evd&>(c).push_async(record(what, info, endpoint));
   };
