@@ -33,8 +33,8 @@ struct object {
   object* previous = nullptr;
 };
 
-/// Marks the thread that constructs it as inside a call that may hold locks, until its destruction. Posts and
-/// dat_evd_dequeue have no mark, because it would cost time.
+/// While the object exists, the thread that constructed it is inside a call that may hold locks. Posts and
+/// dat_evd_dequeue construct none, because it would cost time.
 class section {
 public:
   section() noexcept {
@@ -51,7 +51,7 @@ public:
   [[nodiscard]] static bool here() noexcept { return depth != 0; }
 
 private:
-  // The first access in a thread must not allocate memory: it may be that of a handler.
+  // A signal handler may be the first to read it in a thread, so the access must not allocate memory.
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local unsigned depth = 0;
 };
 

@@ -284,7 +284,8 @@ public:
   }
   /// Takes an object out of the list and deletes it.
   void remove(object& o) noexcept;
-  /// Whether it has objects besides the evd of asynchronous events. The lock must be held, as for the next two.
+  /// Whether it has objects besides the evd of asynchronous events. The caller holds `mutex`, as for `retire` and
+  /// `restore`.
   [[nodiscard]] bool in_use() const noexcept;
   /// Makes the handles of all objects invalid. False while a call that does not sleep is under way.
   [[nodiscard]] bool retire() noexcept;

@@ -156,11 +156,11 @@ struct ep_attributes {
   /// to be noticed. The peer's queue pair must allow RDMA writes, as those of dat do. No effect on datagrams.
   std::chrono::microseconds keep_alive{0};
   /// The completions that wake a waiting thread: see completion_notification.
-  /// By default `selective` with a shared receive queue, where the recv evd may have this value: it has no streams but
-  /// dto, rmr_bind, software and datagrams, and no queue with another value feeds it. Also where the queues that feed
-  /// the evd are selective. Otherwise `evd_threshold`.
+  /// By default `selective` if the queues that feed the recv evd are so. With a shared receive queue also if no queue
+  /// feeds the evd, and it has no streams but dto, rmr_bind, software and datagrams. Otherwise `evd_threshold`.
   completion_notification recv_completion = completion_notification::by_default;
-  /// By default that of the receives on the same evd, or of the other queues that feed the evd.
+  /// By default `selective` if the receives on the same evd, or the queues that feed the evd, are so. Otherwise
+  /// `evd_threshold`.
   completion_notification request_completion = completion_notification::by_default;
   /// The number of receives that may have completed without being taken from the evd (srq_soft_hw and, with an srq,
   /// max_recv_dtos of DAT_EP_ATTR). Above the soft watermark, one `ep_soft_high_watermark` event comes. Above the hard

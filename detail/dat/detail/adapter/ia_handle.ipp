@@ -28,8 +28,7 @@ DAT_DECL expected<void> ia_handle::close(bool graceful) noexcept {
     return error(return_type::insufficient_resources)
         .at("ia.close", object_kind::ia)
         .hint("Another call of dat is under way: one that a signal handler has interrupted, or one of another thread. "
-              "Close "
-              "the ia again when that call has returned.");
+              "Close the ia again when that call has returned.");
   if (graceful)
     core->close_gracefully();
   else

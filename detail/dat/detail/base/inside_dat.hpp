@@ -11,8 +11,8 @@ namespace dat { inline namespace v0 { namespace detail {
 /// a program have one counter.
 [[gnu::visibility("default")]] inline constinit thread_local unsigned sections_of_this_thread = 0;
 
-/// Marks the thread that constructs it as inside the library, until its destruction. A signal handler on that thread
-/// must not wait for the section to end.
+/// A section of the library: while the object exists, the thread that constructed it is inside the library. A signal
+/// handler on that thread must not wait for the section to end.
 class inside_dat {
 public:
   inside_dat() noexcept { enter(); }

@@ -98,8 +98,8 @@ dequeue_one(evd_core& e, Visitor& visit, Copy&... copy) noexcept(visits_all_noex
   return no_event(e, "evd.dequeue");
 }
 
-/// Takes the next event of a merged evd, if a wait may take it at once: the calling thread does not become the waiter.
-/// Returns the number of events that are left; none when no event was taken. `copy`: see take_merged.
+/// Takes the next event of a merged evd for a wait, if the wait may do so without becoming the waiter. Returns the
+/// number of events that are left; none when no event was taken. `copy`: see take_merged.
 template <streams S, class Visitor, class Copy>
 [[nodiscard]] std::optional<std::size_t> take_queued(evd_core& e, Visitor& visit,
                                                      Copy& copy) noexcept(visits_all_noexcept<Visitor, event_list<S>>) {

@@ -324,7 +324,7 @@ DAT_DECL expected<void> evd_core::sleep(const deadline& until) noexcept {
   static constexpr const char* call = "evd.wait";
   const auto closed = [&] { return at(error(return_type::abort, return_subtype::interrupted), call); };
   if (ia().closed()) return closed(); // from here on, a close of the ia wakes this thread
-  // Each descriptor makes the wait slower, so a close of the ia uses that of the other wake-ups.
+  // Each descriptor makes the wait slower, so a close of the ia uses the descriptor of the other wake-ups.
   std::array fds{to_read(wakeup_.fd()), to_read(channel_ ? channel_->fd : -1),
                  to_read(ia().automatic() ? -1 : ia().reactor.fd())};
   trace_points::sleep(number_);
