@@ -344,6 +344,59 @@ static void texts(void) {
     RETURNS(dat_strerror(bad[i], &major, &minor), DAT_INVALID_PARAMETER, DAT_INVALID_ARG1);
 }
 
+// ---- interruptions ----------------------------------------------------------------------------------------------
+
+static DAT_IA_HANDLE spare, spare_query; // what is closed in a call
+static int interruptions, refusals;
+
+// Stands for a signal handler in the registry, which holds its locks while it writes a line about a provider.
+static ssize_t interrupts(void* unused, const char* text, size_t length) {
+  (void)unused, (void)text;
+  const DAT_RETURN wanted = DAT_CLASS_ERROR | DAT_INSUFFICIENT_RESOURCES;
+  ++interruptions;
+  refusals += dat_ia_close(spare, DAT_CLOSE_ABRUPT_FLAG) == wanted && dat_ib_close_query(spare_query) == wanted;
+  return (ssize_t)length;
+}
+
+static DAT_RETURN closes_spare(DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE* evd, DAT_IA_HANDLE* ia) {
+  SUCCEEDS(dat_ia_close(spare, DAT_CLOSE_ABRUPT_FLAG));
+  SUCCEEDS(dat_ib_close_query(spare_query));
+  return own_open(name, qlen, evd, ia);
+}
+
+static void closes_during_calls(void) {
+  const char* const names[] = {"other", "idle", "absent"}; // added under a wrong name, not added, unknown
+  DAT_PROVIDER_INFO info = {.ia_name = "own", .dapl_version_major = 2, .is_thread_safe = DAT_TRUE};
+  DAT_IA_HANDLE ia, known;
+  FILE* const errors = stderr;
+  SUCCEEDS(open_stub("stub", &spare));
+  SUCCEEDS(dat_ib_open_query("stub", &spare_query, 0, NULL, 0, NULL));
+  setenv("DAT_DBG_LEVEL", "1", 1);
+  stderr = fopencookie(NULL, "w", (cookie_io_functions_t){.write = interrupts});
+  if (!stderr) abort();
+  setbuf(stderr, NULL);
+  alarm(120); // ends the program when a close waits for a lock of its own thread
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+    interruptions = refusals = 0;
+    RETURNS(open_stub(names[i], &ia), DAT_PROVIDER_NOT_FOUND, DAT_NAME_NOT_REGISTERED);
+    CHECK(interruptions > 0 && refusals == interruptions);
+  }
+  fclose(stderr);
+  stderr = errors;
+  unsetenv("DAT_DBG_LEVEL");
+
+  // The handles stay usable. A provider that the registry calls may close adapters of others.
+  SUCCEEDS(dats_get_ia_handle(spare, &known));
+  own_table.ia_open_func = closes_spare;
+  SUCCEEDS(dat_registry_add_provider(&own_table, &info));
+  SUCCEEDS(open_stub("own", &ia));
+  RETURNS(dat_ia_close(spare, DAT_CLOSE_ABRUPT_FLAG), DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA);
+  SUCCEEDS(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
+  SUCCEEDS(dat_registry_remove_provider(&own_table, NULL));
+  alarm(0);
+  stub->finis = stub->inits; // some of these never became providers
+}
+
 // ---- threads -----------------------------------------------------------------------------------------------
 
 static void* opens_and_closes(void* argument) {
@@ -408,6 +461,7 @@ int main(int argc, char** argv) {
   each_call_reaches_its_function();
   has_room_for_many();
   texts();
+  closes_during_calls();
   many_threads();
 
   conf("stub u2.0 threadsafe default %s stub.1.0 \"refuse\" \"\"\n");

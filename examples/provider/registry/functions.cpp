@@ -23,6 +23,7 @@ bool usable(const char* name) noexcept {
 /// Runs the body of a function of the C interface, out of which no exception may come.
 template <class Body>
 DAT_RETURN guarded(Body body) noexcept {
+  const inside here;
   try {
     return body();
   } catch (const std::bad_alloc&) {
@@ -30,6 +31,13 @@ DAT_RETURN guarded(Body body) noexcept {
   } catch (...) {
     return failure(DAT_INTERNAL_ERROR);
   }
+}
+
+/// Calls a function of a provider.
+template <class... Parameters, class... Arguments>
+DAT_RETURN ask(DAT_RETURN (*function)(Parameters...), Arguments... arguments) {
+  const outside provider;
+  return function(arguments...);
 }
 
 /// A use of a provider, which ends with this object unless an adapter keeps it.
@@ -57,13 +65,13 @@ DAT_RETURN open(use& provider, DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE
   const DAT_PROVIDER& table = provider.table();
   if (!table.ia_open_func || !table.ia_close_func) return failure(DAT_NOT_IMPLEMENTED);
   DAT_IA_HANDLE opened = DAT_HANDLE_NULL;
-  const DAT_RETURN result = table.ia_open_func(name, qlen, async_evd, &opened);
+  const DAT_RETURN result = ask(table.ia_open_func, name, qlen, async_evd, &opened);
   if (result != DAT_SUCCESS) return result;
   if (!opened || !*static_cast<DAT_PROVIDER* const*>(opened)) return failure(DAT_INTERNAL_ERROR);
   try {
     provider.keep_for(opened, opened_by::open);
   } catch (...) {
-    (void)table.ia_close_func(opened, DAT_CLOSE_ABRUPT_FLAG);
+    (void)ask(table.ia_close_func, opened, DAT_CLOSE_ABRUPT_FLAG);
     throw;
   }
   *ia = opened;
@@ -81,24 +89,35 @@ DAT_RETURN open_query(DAT_NAME_PTR name, DAT_EXTENDED_OP operation, va_list argu
   if (!ia) return failure(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
   const auto function = provider.table().handle_extendedop_func;
   if (!function) return failure(DAT_NOT_IMPLEMENTED);
-  const DAT_RETURN result = function(name, operation, arguments);
+  const DAT_RETURN result = ask(function, name, operation, arguments);
   if (result == DAT_SUCCESS) provider.keep_for(*ia, opened_by::query);
   return result;
 }
 
-DAT_RETURN close_query(DAT_HANDLE ia, DAT_EXTENDED_OP operation, va_list arguments) {
-  const adapter a = all().closing(ia, opened_by::query);
+/// Closes an adapter: `call(table)` calls its provider.
+template <class Call>
+DAT_RETURN close(DAT_IA_HANDLE ia, opened_by how, Call call) {
+  const adapter a = all().closing(ia, how);
   if (!a.table) return failure(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA);
-  const DAT_RETURN result = a.table->handle_extendedop_func(ia, operation, arguments);
+  const DAT_RETURN result = call(*a.table);
   all().closed(ia, a, result == DAT_SUCCESS);
   return result;
+}
+
+DAT_RETURN close(DAT_IA_HANDLE ia, DAT_CLOSE_FLAGS flags) {
+  return close(ia, opened_by::open, [&](const DAT_PROVIDER& table) { return ask(table.ia_close_func, ia, flags); });
+}
+
+DAT_RETURN close_query(DAT_HANDLE ia, DAT_EXTENDED_OP operation, va_list arguments) {
+  return close(ia, opened_by::query,
+               [&](const DAT_PROVIDER& table) { return ask(table.handle_extendedop_func, ia, operation, arguments); });
 }
 
 /// What the provider of an open adapter says about its relation to another one: nothing if it cannot say.
 std::optional<bool> asks(DAT_IA_HANDLE ia, DAT_NAME_PTR other) {
   const DAT_PROVIDER* table = all().table_of(ia);
   DAT_BOOLEAN answer = DAT_FALSE;
-  if (!table || !table->ia_ha_related_func || table->ia_ha_related_func(ia, other, &answer) != DAT_SUCCESS)
+  if (!table || !table->ia_ha_related_func || ask(table->ia_ha_related_func, ia, other, &answer) != DAT_SUCCESS)
     return std::nullopt;
   return answer != DAT_FALSE;
 }
@@ -113,7 +132,7 @@ std::optional<bool> asks_by_name(DAT_NAME_PTR name, DAT_NAME_PTR other) {
       open(provider, name, 8, &async_evd, &ia) != DAT_SUCCESS)
     return std::nullopt;
   const auto answer = asks(ia, other);
-  (void)dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG);
+  (void)close(ia, DAT_CLOSE_ABRUPT_FLAG);
   return answer;
 }
 
@@ -154,12 +173,10 @@ DAT_RETURN dat_ia_openv(DAT_NAME_PTR ia_name, DAT_COUNT async_evd_min_qlen, DAT_
   });
 }
 
+// A signal handler may call it (§6.9.1), also where the handler interrupts the registry, which may hold its locks then.
 DAT_RETURN dat_ia_close(DAT_IA_HANDLE ia_handle, DAT_CLOSE_FLAGS close_flags) {
-  const adapter a = all().closing(ia_handle, opened_by::open);
-  if (!a.table) return failure(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_IA);
-  const DAT_RETURN result = a.table->ia_close_func(ia_handle, close_flags);
-  all().closed(ia_handle, a, result == DAT_SUCCESS);
-  return result;
+  if (inside::is()) return failure(DAT_INSUFFICIENT_RESOURCES);
+  return guarded([&] { return close(ia_handle, close_flags); });
 }
 
 DAT_RETURN dat_registry_list_providers(DAT_COUNT max_to_return, DAT_COUNT* number_entries,
@@ -201,7 +218,8 @@ DAT_RETURN dat_extension_op(DAT_HANDLE handle, DAT_EXTENDED_OP operation, ...) {
     DAT_NAME_PTR name = va_arg(arguments, DAT_NAME_PTR);
     result = guarded([&] { return open_query(name, operation, arguments); });
   } else if (operation & DAT_CLOSE_EXTENSION_BASE) {
-    result = guarded([&] { return close_query(handle, operation, arguments); });
+    result = inside::is() ? failure(DAT_INSUFFICIENT_RESOURCES) // as dat_ia_close
+                          : guarded([&] { return close_query(handle, operation, arguments); });
   } else {
     const DAT_PROVIDER* table = provider_of(handle);
     result = !table                          ? failure(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE1)

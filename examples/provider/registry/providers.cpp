@@ -205,7 +205,10 @@ void providers::load(const found& entry) {
     expected_ = &lib->info;
     loader_ = std::this_thread::get_id();
   }
-  init(&lib->info, lib->instance_data.c_str());
+  {
+    const outside provider;
+    init(&lib->info, lib->instance_data.c_str());
+  }
   const std::lock_guard lock(lock_);
   expected_ = nullptr;
   if (!find(info)) note(line + entry.library + " did not add its provider");
@@ -220,7 +223,10 @@ void providers::release(const provider_ref& p) noexcept {
     from = p->from;
   }
   if (!from) return;
-  if (from->fini) from->fini(&from->info);
+  if (from->fini) {
+    const outside provider;
+    from->fini(&from->info);
+  }
   const std::lock_guard lock(lock_);
   if (p->opens == 0) drop(p); // §8.2.4.2: the registry may remove what fini leaves
 }
@@ -235,6 +241,7 @@ void providers::opened(DAT_IA_HANDLE ia, const provider_ref& p, opened_by how) {
 }
 
 const DAT_PROVIDER* providers::table_of(DAT_IA_HANDLE ia) noexcept {
+  const inside here;
   const std::lock_guard lock(lock_);
   const auto at = adapters_.find(ia);
   return at != adapters_.end() && at->second.how == opened_by::open ? at->second.table : nullptr;

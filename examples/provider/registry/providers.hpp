@@ -5,6 +5,7 @@
 #include "names.hpp"
 #include "tables.hpp"
 
+#include <atomic>
 #include <list>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace dat_registry {
@@ -42,6 +44,35 @@ struct adapter {
   opened_by how = opened_by::open;
   std::uint64_t id = 0; // a provider may issue the handle of a closed adapter again
   bool closing = false;
+};
+
+/// While it exists, its thread is inside the registry, where it may hold locks and allocate memory.
+class inside {
+public:
+  inside() noexcept : inside(true) {}
+  inside(const inside&) = delete;
+  inside& operator=(const inside&) = delete;
+  ~inside() {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    now_ = before_;
+  }
+  /// Whether the calling thread is inside already: a signal handler then has interrupted it.
+  [[nodiscard]] static bool is() noexcept { return now_; }
+
+protected:
+  explicit inside(bool now) noexcept : before_(std::exchange(now_, now)) {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+
+private:
+  const bool before_;
+  // A signal handler may be the first to read it in a thread, so the access must not allocate memory.
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool now_ = false;
+};
+/// While it exists, its thread is in a provider, which may call every function of the registry.
+class outside : inside {
+public:
+  outside() noexcept : inside(false) {}
 };
 
 class providers {
