@@ -396,11 +396,21 @@ private:
     return 0;
   }
   template <class Visitor>
-  std::size_t take(Visitor& visit) {
+  [[gnu::always_inline]] std::size_t take(Visitor& visit) {
+    // A common completion of a DTO of the driver needs no event.
+    const auto copy = [this](dto_operation, cookie posted, std::uint32_t bytes, const detail::ep_core& ep) noexcept {
+      detail::coro_dto* const mine = core_.find(posted, &ep);
+      if (!mine) return false;
+      mine->set_bytes(bytes);
+      core_.complete(*mine);
+      return true;
+    };
     const auto sort = [&]<class E>(E& e) {
       if constexpr (std::is_base_of_v<completion, E>) {
-        if (detail::coro_dto* mine = core_.find(e.cookie(), detail::event_access::endpoint_of(e)))
-          return mine->complete(e);
+        if (detail::coro_dto* mine = core_.find(e.cookie(), detail::event_access::endpoint_of(e))) {
+          mine->set_result(e);
+          return core_.complete(*mine);
+        }
         if (core_.issued(e.cookie())) return; // its coroutine no longer waits
       }
       for (const auto rank : {detail::coro_driver::outcome, detail::coro_driver::some, detail::coro_driver::any}) {
@@ -412,7 +422,7 @@ private:
       if constexpr (std::is_invocable_v<Visitor&, E&>) visit(e); // otherwise `check` has refused the visitor
     };
     // One at a time: the coroutine that this event resumes may wait for the next one.
-    return detail::take_one<S>(*core_.evd(), sort);
+    return detail::take_one<S>(*core_.evd(), sort, copy);
   }
   template <class Visitor>
   expected<std::size_t> run(Visitor& visit, const detail::deadline& until) {

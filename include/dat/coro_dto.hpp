@@ -66,17 +66,17 @@ public:
   /// Thread safety: the thread of the driver.
   [[nodiscard]] expected<Result> await_resume() const noexcept {
     using access = detail::event_access;
-    if (failed()) return why();
-    if (broken_) return failure_error();
+    if (failed()) return failure_reason();
     if constexpr (std::is_same_v<Result, receive_result>)
       return access::make<receive_result>(whose(), cookie_, bytes_,
-                                          has_immediate_ ? std::optional(immediate_) : std::nullopt, written_);
+                                          outcome_ != outcome::success ? std::optional(immediate_) : std::nullopt,
+                                          outcome_ == outcome::written);
     else
       return access::make<transfer>(whose(), cookie_, bytes_);
   }
   /// The failed completion, if the operation ended with one.
   [[nodiscard]] std::optional<dto_failure> failure() const noexcept {
-    if (!broken_) return std::nullopt;
+    if (outcome_ != outcome::failure) return std::nullopt;
     return detail::event_access::make<dto_failure>(whose(), cookie_, operation_, status_, bytes_,
                                                    static_cast<std::uint8_t>(immediate_));
   }
@@ -84,46 +84,45 @@ public:
 private:
   template <streams>
   friend class driver;
-  static constexpr const char* call = "ep.post";
 
   template <class D>
-  [[gnu::always_inline]] posted(detail::coro_driver& d, ep_ref ep, D& operation) noexcept
-      : coro_dto(d, detail::core_access::of(ep), &posted::end_by_hanging_up) {
+  [[gnu::always_inline]] posted(detail::coro_driver& d, ep_ref ep, D& operation) noexcept : coro_dto(d) {
     start(d, ep, operation);
   }
   template <class D>
-  posted(detail::coro_driver& d, ep_ref ep, D& operation, std::stop_token&& stop) noexcept
-      : coro_dto(d, detail::core_access::of(ep), &posted::end_by_hanging_up) {
+  posted(detail::coro_driver& d, ep_ref ep, D& operation, std::stop_token&& stop) noexcept : coro_dto(d) {
     start(d, ep, operation, std::move(stop));
   }
   /// Starts another operation in this object.
   template <class D>
   void restart(detail::coro_driver& d, ep_ref ep, D& operation, std::stop_token&& stop) noexcept {
-    unlink(); // if its coroutine was destroyed, it may still be in the list of ready operations
-    begin(d, detail::core_access::of(ep), &posted::end_by_hanging_up);
+    begin(d);
     forget_result();
     start(d, ep, operation, std::move(stop));
   }
   template <class D>
   void start(detail::coro_driver& d, ep_ref ep, D& operation, std::stop_token&& stop) noexcept {
-    if (stop.stop_requested()) {
-      number_ = ep.number();
-      return fail(stopped(call, "A stop was requested before, so nothing was posted."));
-    }
+    if (stop.stop_requested()) return fail(stopped(post_call, "A stop was requested before, so nothing was posted."));
     start(d, ep, operation);
+    on_stop = &posted::end_by_hanging_up;
     watch(std::move(stop));
   }
   template <class D>
   [[gnu::always_inline]] void start(detail::coro_driver& d, ep_ref ep, D& operation) noexcept {
     using access = detail::request_access;
-    number_ = ep.number();
     cookie_ = access::of(operation).cookie;
-    if (const detail::ep_core* e = whose(); e && feeds<D>(*e) != d.evd() && !e->dead()) [[unlikely]]
-      return refuse(*e, detail::is_recv<D>);
+    if (ep) [[likely]] {
+      detail::ep_core* const e = detail::core_access::of(ep);
+      set_endpoint(e);
+      if (feeds<D>(*e) != d.evd() && !e->dead()) [[unlikely]]
+        return refuse(*e, detail::is_recv<D>);
+    } else {
+      set_endpoint(nullptr);
+    }
     operation.cookie(key_ = d.next_key());
     if constexpr (!detail::is_recv<D>) access::change(operation).set(detail::send_flag::signaled);
-    if (auto ok = ep.post(operation); !ok) return fail(ok.assume_error());
     d.expect(*this);
+    if (auto ok = ep.post(operation); !ok) fail(ok.assume_error());
   }
   template <class D>
   [[nodiscard]] static const detail::evd_core* feeds(const detail::ep_core& e) noexcept {
@@ -132,17 +131,9 @@ private:
   void refuse(const detail::ep_core& e, bool receive) noexcept {
     fail(e.at({return_type::invalid_handle,
                receive ? return_subtype::handle_evd_recv : return_subtype::handle_evd_request},
-              call)
+              post_call)
              .hint("The endpoint's completions of this kind go to another evd than the driver's."));
   }
-  [[nodiscard]] error failure_error() const noexcept {
-    const error e = stopping() ? error(return_type::interrupted_call)
-                               : error(return_type::invalid_state, return_subtype::ep_disconnected);
-    return e.at(call, object_kind::ep, number_)
-        .hint(stopping() ? "A stop was requested, and only the end of the connection ends a DTO."
-                         : usual_cause(status_).data()); // a literal
-  }
-  std::uint32_t number_ = 0; // the number of the endpoint, which may have ended when the result is read
 };
 
 }}} // namespace dat::v0::coro

@@ -40,7 +40,7 @@ private:
   void start(detail::coro_driver& d, timeout limit, std::stop_token&& stop) noexcept {
     if (stop.stop_requested() || d.stopping()) return give_up(*this);
     if (limit <= timeout::zero()) return finish();
-    if (const auto until = detail::deadline::in(limit); !until.never()) set(d.timers(), until);
+    if (const auto until = detail::deadline::in(limit); !until.never()) d.start_timer(*this, until);
     d.listeners(detail::coro_driver::asleep).push_back(*this);
     watch(std::move(stop));
   }
@@ -88,7 +88,7 @@ private:
     if (what_.await_ready()) return finish();
     if (stop.stop_requested()) return give_up(*this);
     if (limit <= timeout::zero()) return expire(*this);
-    if (const auto until = detail::deadline::in(limit); !until.never()) set(d.timers(), until);
+    if (const auto until = detail::deadline::in(limit); !until.never()) d.start_timer(*this, until);
     d.listeners(detail::coro_driver::limited).push_back(*this);
     watch(std::move(stop));
   }

@@ -104,13 +104,13 @@ TEST_CASE("a request to stop an operation that has ended is forgotten, and those
   for (operation* o : {&first, &second, &third}) o->watch(source.get_token());
   source.request_stop();
   second.fail(dat::error(return_type::abort));
-  CHECK(schedule.stop_requested());
-  CHECK(schedule.take_stops() == 2);
+  CHECK(schedule.has_due());
+  CHECK(schedule.take_due() == 2);
   std::ranges::sort(served);
   std::vector<const coro_entry*> others{&first, &third};
   std::ranges::sort(others);
   CHECK(served == others);
-  CHECK_FALSE(schedule.stop_requested());
+  CHECK_FALSE(schedule.has_due());
 }
 
 TEST_CASE("coroutines that sleep resume in the order of their times, and the driver waits for them", "[coro]") {

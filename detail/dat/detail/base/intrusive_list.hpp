@@ -6,15 +6,18 @@ namespace dat { inline namespace v0 { namespace detail {
 
 /// A node of an intrusive, circular, doubly linked list. A node can tell whether it is linked.
 struct list_node {
-  list_node* prev = nullptr;
+  list_node* prev = nullptr; // valid while it is linked
   list_node* next = nullptr;
 
   [[nodiscard]] bool linked() const noexcept { return next != nullptr; }
   void unlink() noexcept {
-    if (!next) return;
+    if (linked()) leave();
+  }
+  /// As unlink, for a node that is linked.
+  void leave() noexcept {
     prev->next = next;
     next->prev = prev;
-    prev = next = nullptr;
+    next = nullptr;
   }
 };
 
@@ -32,6 +35,13 @@ public:
   [[nodiscard]] T* back() noexcept { return from(head_.prev); }
   [[nodiscard]] T* after(T& t) noexcept { return from(node(t).next); }
   [[nodiscard]] T* before(T& t) noexcept { return from(node(t).prev); }
+  /// The first element that is `wanted`, or null.
+  template <class F>
+  [[nodiscard]] T* find(F wanted) noexcept {
+    for (list_node* n = head_.next; n != &head_; n = n->next)
+      if (T& t = static_cast<T&>(*n); wanted(t)) return &t;
+    return nullptr;
+  }
   void push_back(T& t) noexcept { insert(head_, node(t)); }
   /// Unlinks the first element and returns it. Returns null when the list is empty.
   T* pop_front() noexcept {
@@ -45,7 +55,7 @@ public:
     list_node& n = *first;
     head_.next = n.next;
     n.next->prev = &head_;
-    n.prev = n.next = nullptr;
+    n.next = nullptr;
     return first;
   }
   /// Links `t` behind `where`, or first when `where` is null.
@@ -56,8 +66,8 @@ private:
   T* from(list_node* n) noexcept { return n == &head_ ? nullptr : static_cast<T*>(n); }
   static void insert(list_node& where, list_node& n) noexcept {
     n.prev = where.prev;
+    n.prev->next = &n;
     n.next = &where;
-    where.prev->next = &n;
     where.prev = &n;
   }
 

@@ -29,10 +29,13 @@ class coro_dto : public coro_operation {
 public:
   /// Its key in the table of the driver.
   [[nodiscard]] std::uint64_t key() const noexcept { return key_; }
+  /// The driver has taken its completion. Then the driver finishes it.
   template <class E>
-  void complete(const E& e) noexcept {
+  void set_result(const E& e) noexcept {
     if constexpr (std::is_same_v<E, dto_failure>) {
-      broken_ = true;
+      set_failed();
+      outcome_ = outcome::failure;
+      number_ = e.ep().number();
       operation_ = e.operation();
       status_ = e.status();
       bytes_ = e.vendor_code();
@@ -40,28 +43,43 @@ public:
     } else {
       if constexpr (requires { e.bytes(); }) bytes_ = static_cast<std::uint32_t>(e.bytes());
       if constexpr (requires { e.immediate(); }) {
-        has_immediate_ = true;
+        outcome_ = std::is_same_v<E, ib::recv_write_immediate_done> ? outcome::written : outcome::immediate;
         immediate_ = e.immediate();
       }
-      written_ = std::is_same_v<E, ib::recv_write_immediate_done>;
     }
-    finish_first();
   }
+  /// As set_result, for a success without immediate data.
+  void set_bytes(std::uint32_t bytes) noexcept { bytes_ = bytes; }
+  using coro_operation::finish_linked;
 
 protected:
+  /// `success` until the completion has more to report. `written`: a receive that an RDMA write with immediate data
+  /// took.
+  enum class outcome : std::uint8_t { success, immediate, written, failure };
+
   using coro_operation::coro_operation;
   ~coro_dto() = default;
-  void forget_result() noexcept { broken_ = has_immediate_ = written_ = false; }
+  void forget_result() noexcept { outcome_ = outcome::success; }
+  /// Why the operation failed: it was not posted, or its completion was a failure.
+  [[nodiscard, gnu::cold, gnu::noinline]] error failure_reason() const noexcept {
+    if (outcome_ != outcome::failure) return why();
+    const error e = stopping() ? error(return_type::interrupted_call)
+                               : error(return_type::invalid_state, return_subtype::ep_disconnected);
+    return e.at(post_call, object_kind::ep, number_)
+        .hint(stopping() ? "A stop was requested, and only the end of the connection ends a DTO."
+                         : usual_cause(status_).data()); // a literal
+  }
+  static constexpr const char* post_call = "ep.post";
 
   dat::cookie cookie_; // the consumer's
-  std::uint32_t bytes_ = 0;
-  std::uint32_t immediate_ = 0;
-  bool broken_ = false;
-  bool has_immediate_ = false;
-  bool written_ = false;
-  dto_operation operation_{};
-  dto_status status_{};
-  std::uint64_t key_ = 0;
+  outcome outcome_ = outcome::success;
+  // Valid when it is over.
+  std::uint32_t bytes_;
+  std::uint32_t immediate_;
+  std::uint32_t number_; // of the endpoint of a failure, which may have ended when the result is read
+  dto_operation operation_;
+  dto_status status_;
+  std::uint64_t key_;
 };
 
 class coro_driver : public coro_schedule {
@@ -74,18 +92,20 @@ public:
 
   /// A key that no operation had before, and that is unlikely to equal a consumer's number or pointer. The address of
   /// the operation is no such key: a new frame may have the address of one whose DTO is still outstanding.
-  [[nodiscard]] std::uint64_t next_key() noexcept {
-    ++issued_;
-    return key_ += key_step;
-  }
+  [[nodiscard]] std::uint64_t next_key() noexcept { return key_ += key_step; }
   /// Whether a cookie is a key of this driver. If `find` does not find it, its coroutine was destroyed.
-  [[nodiscard]] bool issued(dat::cookie c) const noexcept { return (key_ - c.value()) * key_step_inverse < issued_; }
+  [[nodiscard]] bool issued(dat::cookie c) const noexcept { return number_of(c.value()) - 1 < number_of(key_); }
   void expect(coro_dto& o) noexcept { bucket(o.key()).push_back(o); }
-  [[nodiscard]] coro_dto* find(dat::cookie c, const ep_core* whose) noexcept {
-    intrusive_list<coro_dto>& list = bucket(c.value());
-    for (coro_dto* o = list.front(); o; o = list.after(*o))
-      if (o->key() == c.value() && o->whose() == whose) return o;
-    return nullptr;
+  [[nodiscard, gnu::always_inline]] coro_dto* find(dat::cookie c, const ep_core* whose) noexcept {
+    return bucket(c.value()).find([&](const coro_dto& o) { return o.key() == c.value() && o.whose() == whose; });
+  }
+  /// The completion of a DTO was taken, and its result is set. The next resume_ready finishes the DTO, and resumes its
+  /// coroutine before all others. That follows at once: no code runs before it that could destroy the coroutine.
+  void complete(coro_dto& o) noexcept { completed_ = &o; }
+  void resume_ready() {
+    if (completed_)
+      if (const auto c = std::exchange(completed_, nullptr)->finish_linked()) c.resume();
+    coro_schedule::resume_ready();
   }
 
   /// The rank of a listener, by the events that it takes: the outcome of its operation, some events, any event. Others
@@ -97,9 +117,7 @@ public:
   void stop_waits() noexcept;
   /// Any thread.
   [[nodiscard]] bool stopping() const noexcept { return stopping_.load(std::memory_order_acquire); }
-  /// Whether there may be a request to stop, or a timer that has expired.
-  [[nodiscard]] bool has_due() const noexcept { return stopping() || stop_requested() || timers().any(); }
-  /// Serves requests to stop and timers that have expired. Returns their number.
+  /// Serves what is due, and stop_waits. Returns the number of waits that it has ended.
   std::size_t take_due() noexcept;
 
   /// Ends the operations of an endpoint, or all of them, for which no event will come.
@@ -116,10 +134,13 @@ private:
     return buckets_[key >> (64 - bucket_bits)];
   }
 
-  std::uint64_t key_; // the last one
-  std::uint64_t issued_ = 0;
+  [[nodiscard]] std::uint64_t number_of(std::uint64_t key) const noexcept { return (key - before_) * key_step_inverse; }
+
+  const std::uint64_t before_;  // the first key follows it
+  std::uint64_t key_ = before_; // the last one
   std::atomic<bool> stopping_{false};
   bool stopped_ = false; // the request was served
+  coro_dto* completed_ = nullptr;
   std::array<intrusive_list<coro_dto>, 1u << bucket_bits> buckets_;
   std::array<intrusive_list<coro_operation>, limited + 1> listeners_;
 };

@@ -7,18 +7,21 @@
 namespace dat { inline namespace v0 { namespace detail {
 
 DAT_DECL coro_driver::coro_driver(ref<evd_core> evd) noexcept
-    : coro_schedule(std::move(evd)), key_(reinterpret_cast<std::uintptr_t>(this) * 0xd6e8feb86659fd93u) {}
+    : coro_schedule(std::move(evd)), before_(reinterpret_cast<std::uintptr_t>(this) * 0xd6e8feb86659fd93u) {}
 
 DAT_DECL coro_driver::~coro_driver() { abandon(nullptr, error(return_type::abort, return_subtype::interrupted)); }
 
 DAT_DECL void coro_driver::stop_waits() noexcept {
   stopping_.store(true, std::memory_order_release);
+  mark_due();
   if (evd()) evd()->interrupt();
 }
 
 DAT_DECL std::size_t coro_driver::take_due() noexcept {
-  std::size_t n = take_stops() + timers().expire();
-  if (!stopping() || stopped_) return n;
+  std::size_t n = coro_schedule::take_due();
+  if (!stopping()) return n;
+  mark_due(); // the driver drops events that it keeps later
+  if (stopped_) return n;
   stopped_ = true;
   for (const rank r : {some, any, asleep})
     while (coro_operation* const o = listeners_[r].front()) {

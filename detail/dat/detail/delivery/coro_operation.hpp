@@ -32,9 +32,9 @@ public:
   coro_operation& operator=(const coro_operation&) = delete;
 
   /// Whether the operation is over, so that awaiting it does not suspend.
-  [[nodiscard]] bool done() const noexcept { return done_; }
+  [[nodiscard]] bool done() const noexcept { return !schedule_; }
 
-  [[nodiscard]] bool await_ready() const noexcept { return done_; }
+  [[nodiscard]] bool await_ready() const noexcept { return done(); }
   void await_suspend(std::coroutine_handle<> h) noexcept { waiting.wait(h); }
 
   /// The endpoint of the operation, only for comparison.
@@ -45,31 +45,33 @@ public:
 protected:
   /// An operation that was never started counts as done.
   coro_operation() noexcept;
-  coro_operation(coro_schedule& s, ep_core* whose, stop_function serve_stop) noexcept { begin(s, whose, serve_stop); }
+  /// An operation whose endpoint is set by set_endpoint.
+  explicit coro_operation(coro_schedule& s) noexcept : schedule_(&s) {}
+  coro_operation(coro_schedule& s, ep_core* whose, stop_function serve_stop) noexcept : schedule_(&s), whose_(whose) {
+    on_stop = serve_stop;
+  }
   /// Whether the object can be used again: its operation is over, and no coroutine that awaited it has still to be
   /// resumed.
-  [[nodiscard]] bool idle() const noexcept { return done_ && !(linked() && waiting); }
-  void begin(coro_schedule& s, ep_core* whose, stop_function serve_stop) noexcept;
-  ~coro_operation() {
-    detach();
-    unlink();
-  }
+  [[nodiscard]] bool idle() const noexcept { return done() && !(linked() && waiting); }
+  /// Begins another operation in this object, which is idle.
+  void begin(coro_schedule& s) noexcept;
+  void set_endpoint(ep_core* e) noexcept { whose_ = e; }
+  ~coro_operation() { unlink(); }
 
+  void set_failed() noexcept { failed_ = true; }
   [[nodiscard]] bool failed() const noexcept { return failed_; }
   [[nodiscard]] const error& why() const noexcept { return error_; }
   [[nodiscard]] bool stopping() const noexcept { return stopping_; }
 
   void finish() noexcept;
-  /// As finish, for an event that the driver has just taken: the coroutine is the next one that it resumes.
-  void finish_first() noexcept {
-    coro_schedule& s = *schedule_;
-    unlink();
-    detach();
-    done_ = true;
-    s.resume_first(waiting.take());
+  /// As finish, for an operation in a list of its driver. The caller resumes the coroutine, if there is one.
+  [[nodiscard]] std::coroutine_handle<> finish_linked() noexcept {
+    leave();
+    stop_.reset();
+    schedule_ = nullptr;
+    return waiting.take();
   }
-  /// From now on a request to stop is served by `on_stop`. Keeps the endpoint alive, whose handle may be destroyed
-  /// first.
+  /// From now on `on_stop` serves a request to stop. Keeps the endpoint alive, whose handle may be destroyed first.
   void watch(std::stop_token&& token) noexcept;
   /// Ends the connection, and with it the operations on it. Returns false without a connection.
   [[nodiscard]] bool hang_up() noexcept;
@@ -85,31 +87,29 @@ private:
     coro_operation* self;
     void operator()() const noexcept { self->schedule_->request_stop(*self); }
   };
+  struct requested_stop {
+    coro_operation* of;
+    ~requested_stop() { of->schedule_->forget_stop(*of); }
+  };
   /// The additional state of an operation that a request to stop can end. Keeps the endpoint alive.
   struct stoppable {
     stoppable(std::stop_token&& token, coro_operation& o) noexcept
-        : endpoint(o.whose_), callback(std::move(token), stopper{&o}) {}
+        : endpoint(o.whose_), request{&o}, callback(std::move(token), stopper{&o}) {}
     ref<ep_core> endpoint;
-    std::stop_callback<stopper> callback;
+    requested_stop request;
+    std::stop_callback<stopper> callback; // ends first: its destructor waits for a request that another thread makes
   };
-  /// Leaves the schedule, and stays in its list.
-  void detach() noexcept {
-    if (stop_) [[unlikely]]
-      forget_stop();
-    schedule_ = nullptr;
-  }
-  void forget_stop() noexcept;
 
   coro_schedule* schedule_ = nullptr; // null when it is over
-  ep_core* whose_ = nullptr;
-  bool done_ = false;
+  ep_core* whose_;                    // set before the operation is in a list
   bool failed_ = false;
   bool stopping_ = false;
   error error_;
   std::optional<stoppable> stop_;
 };
 
-/// Awaits an operation that may be outside of the frame of the coroutine. If the coroutine is destroyed while it waits,
+/// Awaits an operation that may be outside of the frame of the coroutine. An operation that the statement of the
+/// co_await makes ends with the coroutine, and is its own awaiter. If the coroutine is destroyed while it waits,
 /// the operation is detached from it and continues.
 template <class Operation>
 class coro_awaiter {
@@ -133,28 +133,11 @@ private:
   coro_waiter waiter_;
 };
 
-/// Awaits an operation that the statement of the co_await makes. It ends with the coroutine.
 template <class Operation>
-class coro_own_awaiter {
-public:
-  explicit coro_own_awaiter(Operation& of) noexcept : of_(of) {}
-  [[nodiscard]] bool await_ready() const noexcept { return of_.await_ready(); }
-  auto await_suspend(std::coroutine_handle<> h) noexcept(noexcept(of_.await_suspend(h))) {
-    return of_.await_suspend(h);
-  }
-  [[nodiscard]] decltype(auto) await_resume() { return of_.await_resume(); }
-
-private:
-  Operation& of_;
-};
-
-template <std::derived_from<coro_operation> Operation>
-[[nodiscard]] coro_awaiter<Operation> operator co_await(Operation& of) noexcept {
-  return coro_awaiter<Operation>(of);
-}
-template <std::derived_from<coro_operation> Operation>
-[[nodiscard]] coro_own_awaiter<Operation> operator co_await(Operation&& of) noexcept {
-  return coro_own_awaiter<Operation>(of);
+requires(std::is_lvalue_reference_v<Operation>&& std::derived_from<std::remove_reference_t<Operation>, coro_operation>)
+    [[nodiscard]] auto
+    operator co_await(Operation&& of) noexcept {
+  return coro_awaiter<std::remove_reference_t<Operation>>(of);
 }
 
 /// The awaiter of an operation or of a task.

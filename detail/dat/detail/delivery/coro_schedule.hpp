@@ -22,9 +22,9 @@ struct coro_entry : list_node {
   /// The function that serves a request to stop, in the driver's thread.
   using stop_function = void (*)(coro_entry&) noexcept;
 
-  coro_awaited waiting; // the coroutine
-  stop_function on_stop = nullptr;
-  coro_entry* next_stop = nullptr;
+  coro_awaited waiting;  // the coroutine
+  stop_function on_stop; // valid while a request to stop can come
+  coro_entry* next_stop; // valid while a request to stop is in a list
 };
 
 /// The driver's thread owns all of it, except requests to stop, which pass through one atomic stack.
@@ -39,11 +39,7 @@ public:
 
   /// The operation is over: its coroutine is resumed by the next resume_ready, in the order of these calls.
   void make_ready(coro_entry& o) noexcept { ready_.push_back(o); }
-  /// Resumes a coroutine before all others, by the next resume_ready. That follows at once: no code runs before it that
-  /// could destroy the coroutine.
-  void resume_first(std::coroutine_handle<> c) noexcept { first_ = c; }
   void resume_ready() {
-    if (first_) std::exchange(first_, {}).resume();
     while (coro_entry* o = ready_.pop_front())
       if (const auto c = o->waiting.take()) c.resume(); // none: the coroutine was destroyed
   }
@@ -53,22 +49,33 @@ public:
   [[nodiscard]] timer_heap& timers() noexcept { return timers_; }
   [[nodiscard]] const timer_heap& timers() const noexcept { return timers_; }
 
+  void start_timer(timer_node& t, const deadline& d) noexcept {
+    t.set(timers_, d);
+    mark_due();
+  }
+
   /// Any thread.
   void request_stop(coro_entry& o) noexcept;
-  /// Serves requests to stop, and returns their number.
-  std::size_t take_stops() noexcept;
-  /// Whether there is a request to stop.
-  [[nodiscard]] bool stop_requested() const noexcept { return stops_ || requested_.load(std::memory_order_relaxed); }
   /// Removes requests to stop this operation.
   void forget_stop(const coro_entry& o) noexcept;
 
+  /// Whether there may be a request to stop, or a timer that has expired. It stays true while a timer is set.
+  [[nodiscard]] bool has_due() const noexcept { return due_.load(std::memory_order_relaxed); }
+  /// Serves requests to stop and timers that have expired. Returns their number.
+  std::size_t take_due() noexcept;
+
+protected:
+  /// Any thread: something was added that take_due serves, now or later.
+  void mark_due() noexcept { due_.exchange(true, std::memory_order_release); }
+
 private:
+  std::size_t take_stops() noexcept;
   void collect_stops() noexcept;
 
   ref<evd_core> evd_;
   timer_heap timers_;
-  std::coroutine_handle<> first_; // resumed before the ready coroutines
   intrusive_list<coro_entry> ready_;
+  std::atomic<bool> due_{false};
   std::atomic<coro_entry*> requested_{nullptr};
   coro_entry* stops_ = nullptr;
 };

@@ -18,7 +18,15 @@ DAT_DECL void coro_schedule::request_stop(coro_entry& o) noexcept {
   do {
     o.next_stop = head;
   } while (!requested_.compare_exchange_weak(head, &o, std::memory_order_release, std::memory_order_relaxed));
+  mark_due();
   evd_->interrupt();
+}
+
+DAT_DECL std::size_t coro_schedule::take_due() noexcept {
+  due_.exchange(false, std::memory_order_acquire); // before the rest: what is added meanwhile is served later
+  const std::size_t n = take_stops() + timers_.expire();
+  if (timers_.any()) mark_due();
+  return n;
 }
 
 DAT_DECL std::size_t coro_schedule::take_stops() noexcept {

@@ -23,9 +23,10 @@ inline constexpr bool visits_all_noexcept = false;
 template <class V, class... T>
 inline constexpr bool visits_all_noexcept<V, type_list<T...>> = (std::is_nothrow_invocable_v<V&, T&> && ...);
 
-/// Takes the next event if there is one. The caller takes all events, or triggers the cno.
-template <streams S, class Visitor>
-std::size_t take_one(evd_core& e, Visitor& visit) {
+/// Takes the next event if there is one. The caller takes all events, or triggers the cno. On a merged evd, `copy` may
+/// take a completion in place of the visitor: see take_merged.
+template <streams S, class Visitor, class Copy>
+[[gnu::always_inline]] inline std::size_t take_one(evd_core& e, Visitor& visit, [[maybe_unused]] Copy& copy) {
   if constexpr (is_completions_only(S)) {
     [[maybe_unused]] const auto inside = enter_taking(e, "evd.dequeue");
     if constexpr (checked_build)
@@ -39,7 +40,7 @@ std::size_t take_one(evd_core& e, Visitor& visit) {
       if (take_completion<S>(e.entries(), wc, visit)) return 1;
     }
   } else {
-    const std::size_t taken = take_merged<S>(as_merged<S>(e), visit, taking::drain);
+    const std::size_t taken = take_merged<S>(as_merged<S>(e), visit, taking::drain, copy);
     if (taken == 0 && !e.has_waiter()) e.report_poll_failure(); // otherwise the present wait returns the failure
     return taken;
   }
@@ -87,6 +88,15 @@ template <streams S>
   if (!take_next<S>(e, out, taking::dequeue)) [[unlikely]]
     replace_error(out, no_event(e, "evd.dequeue"));
   return out;
+}
+
+/// The function for copy_common that gives all of a completion to the consumer's function, with the endpoint's context.
+template <class Copy>
+[[nodiscard, gnu::always_inline]] inline auto copies_to(Copy& copy) noexcept {
+  return [&copy](dto_operation what, dat::cookie posted, std::size_t bytes, const ep_core& ep) noexcept {
+    copy(what, posted, bytes, dat::cookie(ep.consumer_context.load(std::memory_order_acquire)));
+    return true;
+  };
 }
 
 /// Takes the next event of a merged evd, without a variant. An evd that has ended has none. `copy`: see take_merged.

@@ -268,22 +268,17 @@ template <streams S, class Visitor>
   return taken;
 }
 
-/// Calls `copy(operation, cookie, bytes, endpoint)` for a completion that bypasses the ring, if it is one of the common
-/// ones; `endpoint` is the context. False otherwise. The endpoint must not end meanwhile.
+/// Returns `copy(operation, cookie, bytes, endpoint)` for a completion that bypasses the ring, if it is one of the
+/// common ones. Otherwise returns false. The endpoint must not end meanwhile.
 template <class Copy>
 [[nodiscard, gnu::always_inline]] inline bool copy_common(const posted_work& posted, const ibv_wc& wc,
                                                           completion_owner& owner, Copy& copy) noexcept {
-  const auto endpoint = [&] {
-    return dat::cookie(endpoint_of(owner).consumer_context.load(std::memory_order_acquire));
-  };
   if (posted.is_receive()) {
     if (posted.kind != kind_of_work(dto_operation::recv) || (wc.wc_flags & relevant_flags) != 0) return false;
-    copy(dto_operation::recv, posted.cookie, std::size_t{wc.byte_len}, endpoint());
-  } else {
-    if (posted.kind > kind_of_work(dto_operation::rdma_read)) return false;
-    copy(posted.request(), posted.cookie, std::size_t{posted.bytes()}, endpoint());
+    return copy(dto_operation::recv, posted.cookie, wc.byte_len, endpoint_of(owner));
   }
-  return true;
+  if (posted.kind > kind_of_work(dto_operation::rdma_read)) return false;
+  return copy(posted.request(), posted.cookie, posted.bytes(), endpoint_of(owner));
 }
 
 /// The call that takes an event of a merged evd.
@@ -318,7 +313,8 @@ template <streams S, class Visitor, class... Copy>
   }
 }
 /// Takes an event of a merged evd: from the ring, or, while that is empty, straight from the device. A dequeue takes
-/// none while a thread waits. `copy`, see copy_common, gets the common completions that come from the device.
+/// none while a thread waits. `copy`, see copy_common, gets the common completions that come from the device. It runs
+/// with the lock of the evd held. If it returns false, the visitor gets the event.
 template <streams S, class Visitor, class... Copy>
 [[gnu::always_inline]] inline std::size_t take_merged(merged_evd& e, Visitor& visit, taking by, Copy&... copy) {
   using found = merged_evd::found;
