@@ -73,23 +73,11 @@ private:
   const char* name_;
 };
 
-/// Answers a query of an object: `fill(object, *param)` fills in all parameters. `all`: the bits that a mask can have.
-template <class T, class Param, class Fill>
-[[nodiscard]] DAT_RETURN query(DAT_HANDLE named, std::uint64_t mask, std::uint64_t all, Param* param, const char* call,
-                               Fill fill) noexcept {
-  const entry_call<T> o(named, call);
-  if (!o) return o.bad_handle();
-  if (!within(mask, all)) return o.bad_argument(2);
-  if (!param) return o.bad_argument(3);
-  return fill(*o, *param);
-}
-
 /// Ends the object of a handle. `close(object)` runs alone, and ends the object of dat, or returns why it cannot.
 /// `waited`: the subtype of the error while a thread sleeps in a call on the object.
 template <class T, class Close>
-[[nodiscard]] DAT_RETURN end_object(DAT_HANDLE named, const char* call, Close close,
+[[nodiscard]] DAT_RETURN end_object(const entry_call<T>& o, Close close,
                                     return_subtype waited = return_subtype::none) noexcept {
-  const entry_call<T> o(named, call);
   object* expected = o.get();
   if (!o || !o->self->target.compare_exchange_strong(expected, nullptr)) return o.bad_handle();
   handle& at = *o->self;
@@ -104,21 +92,12 @@ template <class T, class Close>
   constexpr bool posts = std::is_same_v<T, ep_object>;
   if constexpr (posts)
     while (!o->stop_posts()) ::sched_yield();
-  if (const DAT_RETURN refused = close(*o)) {
+  if (const DAT_RETURN refused = word(close(*o))) {
     if constexpr (posts) o->start_posts();
     return restore(refused);
   }
   o->ia.remove(*o);
   return success;
-}
-/// The same for a `close(object)` that returns the result of dat. Counts the end.
-template <class T, class Close>
-[[nodiscard]] DAT_RETURN end_object(DAT_HANDLE named, const char* call, DAT_IA_COUNTERS counter, Close close) noexcept {
-  return end_object<T>(named, call, [&](T& o) {
-    const DAT_RETURN closed = word(close(o));
-    if (closed == success) o.ia.counters.add(counter);
-    return closed;
-  });
 }
 
 } // namespace provider

@@ -4,9 +4,11 @@
 
 #include "objects.hpp"
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <dat/dat_code.hpp>
 #include <optional>
 #include <span>
 
@@ -21,6 +23,7 @@ template <class T>
 [[nodiscard]] DAT_RETURN word(const dat::expected<T>& result) noexcept {
   return result ? DAT_RETURN{DAT_SUCCESS} : word(result.assume_error());
 }
+[[nodiscard]] inline DAT_RETURN word(DAT_RETURN result) noexcept { return result; }
 /// Errors that this provider finds itself.
 [[nodiscard]] inline DAT_RETURN refuse(return_type type, return_subtype subtype, const char* call) noexcept {
   return word(dat::error(type, subtype).at(call));
@@ -101,99 +104,71 @@ public:
   event_writer(evd_object& of, DAT_EVENT& into) noexcept : evd(of), to(into) {}
   template <class E>
   void operator()(E& e) const noexcept {
-    to.event_number = DAT_EVENT_NUMBER{};
+    to.event_number = static_cast<DAT_EVENT_NUMBER>(dat::event_number_of(e).value_or(dat::event_number()));
     to.evd_handle = evd.self;
     if constexpr (requires { write(e); }) write(e);
   }
 
 private:
-  /// A completion, which has the places of its members in common with all others.
-  void dto(DAT_DTOS operation, const dat::completion& e, std::size_t bytes) const noexcept {
-    write_dto(to, evd.self, static_cast<dat::dto_operation>(operation), e.cookie(), bytes,
-              dat::cookie(e.ep().context<handle>()));
-  }
-  void write(dat::send_done& e) const noexcept { dto(DAT_DTO_SEND, e, e.bytes()); }
-  void write(dat::rdma_write_done& e) const noexcept { dto(DAT_DTO_RDMA_WRITE, e, e.bytes()); }
-  void write(dat::rdma_read_done& e) const noexcept { dto(DAT_DTO_RDMA_READ, e, e.bytes()); }
-  void write(dat::recv_done& e) const noexcept {
-    dto(DAT_DTO_RECEIVE, e, e.bytes());
-    if (const auto key = e.invalidated()) {
-      to.event_data.dto_completion_event_data.operation = DAT_DTO_RECEIVE_WITH_INVALIDATE;
-      to.event_data.dto_completion_event_data.rmr_context = *key;
-    }
-  }
+  template <class E>
+  static constexpr bool is_in_c = dat::event_number_of<E>().has_value();
 
-  /// The completion of any operation, with the data of an extension where it is one.
-  void operation(dat::dto_operation done, const dat::completion& e, std::size_t bytes,
-                 std::uint32_t immediate = 0) const noexcept;
-  void connection(DAT_EVENT_NUMBER number, const dat::connection_event& e,
-                  std::span<const std::byte> data = {}) const noexcept;
-  void async(DAT_EVENT_NUMBER number, DAT_HANDLE about, DAT_COUNT reason) const noexcept;
-  void arrived(std::unique_ptr<cr_object> made, DAT_EVENT_NUMBER number, DAT_HANDLE service,
-               std::uint16_t port) const noexcept;
-  void write(dat::dto_failure& e) const noexcept;
-  void write(dat::bind_done& e) const noexcept;
-  void write(dat::ib::recv_immediate_done& e) const noexcept {
-    operation(dat::dto_operation::recv_immediate, e, e.bytes(), e.immediate());
+  template <std::derived_from<dat::transfer> E>
+  requires is_in_c<E>
+  void write(E& e) const noexcept {
+    std::uint32_t immediate = 0, rmr_context = 0;
+    if constexpr (requires { e.immediate(); }) immediate = e.immediate();
+    if constexpr (requires { e.invalidated(); }) rmr_context = e.invalidated().value_or(0);
+    completion(e, e.operation(), dat::dto_status::success, e.bytes(), immediate, rmr_context);
   }
-  void write(dat::ib::recv_write_immediate_done& e) const noexcept {
-    operation(dat::dto_operation::recv_rdma_immediate, e, e.bytes(), e.immediate());
+  void write(dat::dto_failure& e) const noexcept {
+    if (to.event_number == DAT_RMR_BIND_COMPLETION_EVENT)
+      bind(e, e.status());
+    else
+      completion(e, e.operation(), e.status());
   }
-  void write(dat::ib::rdma_write_immediate_done& e) const noexcept {
-    operation(dat::dto_operation::rdma_write_immediate, e, e.bytes());
+  void write(dat::bind_done& e) const noexcept { bind(e, dat::dto_status::success); }
+  template <std::derived_from<dat::connection_event> E>
+  requires is_in_c<E>
+  void write(E& e) const noexcept {
+    if constexpr (requires { e.private_data(); })
+      connection(e, e.private_data());
+    else
+      connection(e, {});
   }
-  void write(dat::ib::fetch_and_add_done& e) const noexcept {
-    operation(dat::dto_operation::fetch_and_add, e, e.bytes());
-  }
-  void write(dat::ib::compare_and_swap_done& e) const noexcept {
-    operation(dat::dto_operation::compare_and_swap, e, e.bytes());
-  }
-  void write(dat::ib::atomic_write_done&) const noexcept {} // C cannot post it
-  void write(dat::ib::flush_done&) const noexcept {}        // nor this
-  void write(dat::ib::datagram_send_done& e) const noexcept { operation(dat::dto_operation::send_ud, e, e.bytes()); }
-  void write(dat::ib::datagram_recv_done& e) const noexcept { operation(dat::dto_operation::recv_ud, e, e.bytes()); }
-  void write(dat::ib::datagram_recv_immediate_done& e) const noexcept {
-    operation(dat::dto_operation::recv_ud_immediate, e, e.bytes(), e.immediate());
-  }
-  void write(dat::established& e) const noexcept { connection(DAT_CONNECTION_EVENT_ESTABLISHED, e, e.private_data()); }
-  void write(dat::peer_rejected& e) const noexcept {
-    connection(DAT_CONNECTION_EVENT_PEER_REJECTED, e, e.private_data());
-  }
-  void write(dat::non_peer_rejected& e) const noexcept { connection(DAT_CONNECTION_EVENT_NON_PEER_REJECTED, e); }
-  void write(dat::accept_completion_error& e) const noexcept {
-    connection(DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR, e);
-  }
-  void write(dat::disconnected& e) const noexcept { connection(DAT_CONNECTION_EVENT_DISCONNECTED, e); }
-  void write(dat::connection_broken& e) const noexcept { connection(DAT_CONNECTION_EVENT_BROKEN, e); }
-  void write(dat::connection_timed_out& e) const noexcept { connection(DAT_CONNECTION_EVENT_TIMED_OUT, e); }
-  void write(dat::connection_unreachable& e) const noexcept { connection(DAT_CONNECTION_EVENT_UNREACHABLE, e); }
   void write(dat::ib::datagram_established& e) const noexcept;
-  void write(dat::ib::group_joined&) const noexcept {} // C cannot join
   void write(dat::cr& e) const noexcept;
   void write(dat::ib::datagram_request& e) const noexcept;
-  void write(dat::software_event& e) const noexcept;
-  void write(dat::evd_overflow& e) const noexcept {
-    async(DAT_ASYNC_ERROR_EVD_OVERFLOW, evd.ia.evd_of(e.evd()), DAT_EVD_OVERFLOW_ERROR);
+  void write(dat::software_event& e) const noexcept {
+    to.event_data.software_event_data.pointer = e.cookie().as<void*>();
   }
-  void write(dat::ia_catastrophic&) const noexcept {
-    async(DAT_ASYNC_ERROR_IA_CATASTROPHIC, evd.ia.self, DAT_IA_CATASTROPHIC_ERROR);
-  }
-  void write(dat::ep_broken& e) const noexcept {
-    async(DAT_ASYNC_ERROR_EP_BROKEN, e.ep().context<handle>(), DAT_EP_TRANSFER_TO_ERROR);
-  }
-  void write(dat::provider_internal_error&) const noexcept {
-    async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, evd.ia.self, DAT_IA_OTHER_ERROR);
-  }
-  // DAT has reasons for the events of shared queues, and no event number: they have that of an internal error.
+  void write(dat::evd_overflow& e) const noexcept { async(evd.ia.evd_of(e.evd()), DAT_EVD_OVERFLOW_ERROR); }
+  void write(dat::ia_catastrophic&) const noexcept { async(evd.ia.self, DAT_IA_CATASTROPHIC_ERROR); }
+  void write(dat::ep_broken& e) const noexcept { async(e.ep().context<handle>(), DAT_EP_TRANSFER_TO_ERROR); }
+  void write(dat::provider_internal_error&) const noexcept { async(evd.ia.self, DAT_IA_OTHER_ERROR); }
+  // DAT has reasons for the following events, and no numbers. They have those of errors.
   void write(dat::srq_low_watermark& e) const noexcept {
-    async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, e.srq().context<handle>(), DAT_SRQ_LOW_WATERMARK_EVENT);
+    to.event_number = DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR;
+    async(e.srq().context<handle>(), DAT_SRQ_LOW_WATERMARK_EVENT);
   }
   void write(dat::srq_error& e) const noexcept {
-    async(DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR, e.srq().context<handle>(), DAT_SRQ_TRANSFER_TO_ERROR);
+    to.event_number = DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR;
+    async(e.srq().context<handle>(), DAT_SRQ_TRANSFER_TO_ERROR);
   }
   void write(dat::ep_soft_high_watermark& e) const noexcept {
-    async(DAT_ASYNC_ERROR_EP_BROKEN, e.ep().context<handle>(), DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
+    to.event_number = DAT_ASYNC_ERROR_EP_BROKEN;
+    async(e.ep().context<handle>(), DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
   }
+
+  void completion(const dat::completion& e, dat::dto_operation what, dat::dto_status status, std::size_t bytes = 0,
+                  std::uint32_t immediate = 0, std::uint32_t rmr_context = 0) const noexcept;
+  template <class E>
+  void bind(const E& e, dat::dto_status status) const noexcept;
+  void connection(const dat::connection_event& e, std::span<const std::byte> data) const noexcept;
+  template <class Request, class Take>
+  void arrived(Request& e, DAT_HANDLE service, std::uint16_t port, Take take) const noexcept;
+  void async(DAT_HANDLE about, DAT_COUNT reason) const noexcept;
+  DAT_IB_EXTENSION_EVENT_DATA& extend(dat::ib_ext_type kind) const noexcept;
 
   evd_object& evd;
   DAT_EVENT& to;

@@ -99,35 +99,10 @@ template <class What>
   return post_any(ep, n, iov, cookie, what, flags);
 }
 
-} // namespace
-
-DAT_RETURN ep_post_send(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
-                        DAT_COMPLETION_FLAGS flags) {
-  return post(ep, n, iov, cookie, send(), flags);
-}
-DAT_RETURN ep_post_send_with_invalidate(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
-                                        DAT_COMPLETION_FLAGS flags, DAT_BOOLEAN invalidate,
-                                        DAT_RMR_CONTEXT rmr_context) {
-  if (invalidate == DAT_FALSE) return ep_post_send(ep, n, iov, cookie, flags);
-  return post(ep, n, iov, cookie, send_with_invalidate{{}, rmr_context}, flags);
-}
-DAT_RETURN ep_post_recv(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
-                        DAT_COMPLETION_FLAGS flags) {
-  return post(ep, n, iov, cookie, recv(), flags);
-}
-DAT_RETURN ep_post_rdma_read(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
-                             const DAT_RMR_TRIPLET* remote, DAT_COMPLETION_FLAGS flags) {
-  return post(ep, n, iov, cookie, rdma_read{{}, remote}, flags);
-}
-DAT_RETURN ep_post_rdma_write(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
-                              const DAT_RMR_TRIPLET* remote, DAT_COMPLETION_FLAGS flags) {
-  return post(ep, n, iov, cookie, rdma_write{{}, remote}, flags);
-}
-
-DAT_RETURN ep_post_rdma_read_to_rmr(DAT_EP_HANDLE ep, const DAT_RMR_TRIPLET* local, DAT_DTO_COOKIE cookie,
-                                    const DAT_RMR_TRIPLET* remote, DAT_COMPLETION_FLAGS flags) {
-  const entry_call<ep_object> of(ep, "dat_ep_post_rdma_read_to_rmr");
-  if (!of || of->is_datagram()) return of.bad_handle();
+[[nodiscard]] DAT_RETURN read_to_rmr(const entry_call<ep_object>& of, const DAT_RMR_TRIPLET* local,
+                                     DAT_DTO_COOKIE cookie, const DAT_RMR_TRIPLET* remote,
+                                     DAT_COMPLETION_FLAGS flags) noexcept {
+  if (of->is_datagram()) return of.bad_handle();
   if (!local) return of.bad_argument(2);
   const auto from = remote_segment(remote, dat::remote_read);
   if (!from) return of.bad_argument(4);
@@ -135,7 +110,7 @@ DAT_RETURN ep_post_rdma_read_to_rmr(DAT_EP_HANDLE ep, const DAT_RMR_TRIPLET* loc
   const call_on<rmr_object> window(
       of->ia.find<rmr_object>([local](const rmr_object& r) { return r.rmr.is(local->rmr_context); }));
   if (!window) return of.refuse(return_type::privileges_violation);
-  const post_to e(ep, handle::requests);
+  const post_to e(of->self, handle::requests);
   if (!e) return of.bad_handle();
   const auto bound = window->rmr.query();
   if (!bound) return word(bound);
@@ -145,6 +120,35 @@ DAT_RETURN ep_post_rdma_read_to_rmr(DAT_EP_HANDLE ep, const DAT_RMR_TRIPLET* loc
   dat::rdma_read operation(into.assume_value(), from.assume_value());
   if (!set_flags(operation, flags)) return of.bad_argument(5);
   return post_one(*e, operation, local->segment_length, cookie, DCNT_EP_POST_READ);
+}
+
+/// The entry of an operation that only has memory of this side.
+template <class What>
+DAT_RETURN post_entry(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
+                      DAT_COMPLETION_FLAGS flags) {
+  return post(ep, n, iov, cookie, What(), flags);
+}
+/// That of an operation with memory of the peer.
+template <class What>
+DAT_RETURN rdma_entry(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
+                      const DAT_RMR_TRIPLET* remote, DAT_COMPLETION_FLAGS flags) {
+  return post(ep, n, iov, cookie, What{{}, remote}, flags);
+}
+DAT_RETURN post_invalidating(DAT_EP_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* iov, DAT_DTO_COOKIE cookie,
+                             DAT_COMPLETION_FLAGS flags, DAT_BOOLEAN invalidate, DAT_RMR_CONTEXT rmr_context) {
+  if (invalidate == DAT_FALSE) return post_entry<send>(ep, n, iov, cookie, flags);
+  return post(ep, n, iov, cookie, send_with_invalidate{{}, rmr_context}, flags);
+}
+
+} // namespace
+
+void add_dto_entries(DAT_PROVIDER& table) noexcept {
+  table.ep_post_send_func = post_entry<send>;
+  table.ep_post_send_with_invalidate_func = post_invalidating;
+  table.ep_post_recv_func = post_entry<recv>;
+  table.ep_post_rdma_read_func = rdma_entry<rdma_read>;
+  table.ep_post_rdma_write_func = rdma_entry<rdma_write>;
+  table.ep_post_rdma_read_to_rmr_func = entry<ep_object, "dat_ep_post_rdma_read_to_rmr", read_to_rmr>();
 }
 
 } // namespace provider

@@ -1,112 +1,87 @@
-// The entries of the provider table. Each has the type that the table has for it, and is defined in the file of its
-// group. SPDX-License-Identifier: BSL-1.0
+// The entries of the provider's table, each with the object of its first argument, its name, and what it does. Each
+// group of functions has its file. SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include "handle.hpp"
+#include "calls.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <type_traits>
 
 namespace provider {
 
-template <class Pointer>
-using entry_of = std::remove_pointer_t<Pointer>;
+/// The name of an entry as a template argument.
+struct entry_name {
+  template <std::size_t N>
+  consteval entry_name(const char (&name)[N]) noexcept {
+    std::copy_n(name, N, text);
+  }
+  char text[40]{};
+};
 
-// ia.cpp
-entry_of<DAT_IA_OPEN_FUNC> ia_open;
-entry_of<DAT_IA_OPEN_FUNC> ia_open_threadsafe;
-entry_of<DAT_IA_QUERY_FUNC> ia_query;
-entry_of<DAT_IA_CLOSE_FUNC> ia_close;
-entry_of<DAT_SET_CONSUMER_CONTEXT_FUNC> set_consumer_context;
-entry_of<DAT_GET_CONSUMER_CONTEXT_FUNC> get_consumer_context;
-entry_of<DAT_GET_HANDLE_TYPE_FUNC> get_handle_type;
-entry_of<DAT_IA_HA_RELATED_FUNC> ia_ha_related;
+/// Converts to the function of an entry: it calls `Body` on the object of type `T` that its first argument names.
+template <class T, entry_name Name, class Body>
+struct entry_of {
+  template <class... Arguments>
+  using function = DAT_RETURN (*)(DAT_HANDLE, Arguments...);
+  template <class... Arguments>
+  constexpr operator function<Arguments...>() const noexcept { // NOLINT(google-explicit-constructor): it is the entry
+    return [](DAT_HANDLE named, Arguments... arguments) -> DAT_RETURN {
+      const entry_call<T> object(named, Name.text);
+      return object ? word(Body()(object, arguments...)) : object.bad_handle();
+    };
+  }
+};
+/// An entry. `body(object, arguments...)` returns a return word or a result of dat.
+template <class T, entry_name Name, class Body>
+[[nodiscard]] constexpr entry_of<T, Name, Body> entry(Body) noexcept {
+  return {};
+}
+/// The same for a function.
+template <class T, entry_name Name, auto Function>
+[[nodiscard]] constexpr auto entry() noexcept {
+  return entry_of<T, Name, std::integral_constant<decltype(Function), Function>>();
+}
 
-// evd.cpp
-entry_of<DAT_EVD_CREATE_FUNC> evd_create;
-entry_of<DAT_EVD_QUERY_FUNC> evd_query;
-entry_of<DAT_EVD_MODIFY_CNO_FUNC> evd_modify_cno;
-entry_of<DAT_EVD_ENABLE_FUNC> evd_enable;
-entry_of<DAT_EVD_DISABLE_FUNC> evd_disable;
-entry_of<DAT_EVD_WAIT_FUNC> evd_wait;
-entry_of<DAT_EVD_RESIZE_FUNC> evd_resize;
-entry_of<DAT_EVD_POST_SE_FUNC> evd_post_se;
-entry_of<DAT_EVD_DEQUEUE_FUNC> evd_dequeue;
-entry_of<DAT_EVD_FREE_FUNC> evd_free;
-entry_of<DAT_EVD_SET_UNWAITABLE_FUNC> evd_set_unwaitable;
-entry_of<DAT_EVD_CLEAR_UNWAITABLE_FUNC> evd_clear_unwaitable;
+/// The entry of a query: `parameters(object)` returns all parameters, or why they cannot be had. `All`: the bits that a
+/// mask can have.
+template <class T, entry_name Name, auto All, class Parameters>
+[[nodiscard]] constexpr auto query(Parameters) noexcept {
+  return entry<T, Name>([](auto& object, auto mask, auto* param) -> DAT_RETURN {
+    if (!within(mask, All)) return object.bad_argument(2);
+    if (!param) return object.bad_argument(3);
+    const dat::expected<std::remove_pointer_t<decltype(param)>> answer = Parameters()(*object);
+    if (answer) *param = answer.assume_value();
+    return word(answer);
+  });
+}
 
-// cno.cpp
-entry_of<DAT_CNO_CREATE_FUNC> cno_create;
-entry_of<DAT_CNO_MODIFY_AGENT_FUNC> cno_modify_agent;
-entry_of<DAT_CNO_QUERY_FUNC> cno_query;
-entry_of<DAT_CNO_FREE_FUNC> cno_free;
-entry_of<DAT_CNO_WAIT_FUNC> cno_wait;
-entry_of<DAT_CNO_FD_CREATE_FUNC> cno_fd_create;
-entry_of<DAT_CNO_TRIGGER_FUNC> cno_trigger;
+/// The entry that ends an object: `close(object)` ends the object of dat. `Counter` counts it.
+template <class T, entry_name Name, DAT_IA_COUNTERS Counter, class Close>
+[[nodiscard]] constexpr auto free(Close) noexcept {
+  return entry<T, Name>([](auto& object) {
+    return end_object(object, [](T& o) {
+      const DAT_RETURN closed = word(Close()(o));
+      if (closed == success) o.ia.counters.add(Counter);
+      return closed;
+    });
+  });
+}
 
-// connection.cpp
-entry_of<DAT_CR_QUERY_FUNC> cr_query;
-entry_of<DAT_CR_ACCEPT_FUNC> cr_accept;
-entry_of<DAT_CR_REJECT_FUNC> cr_reject;
-entry_of<DAT_CR_HANDOFF_FUNC> cr_handoff;
-entry_of<DAT_EP_CONNECT_FUNC> ep_connect;
-entry_of<DAT_EP_DUP_CONNECT_FUNC> ep_dup_connect;
-entry_of<DAT_EP_DISCONNECT_FUNC> ep_disconnect;
-entry_of<DAT_PSP_CREATE_FUNC> psp_create;
-entry_of<DAT_PSP_QUERY_FUNC> psp_query;
-entry_of<DAT_PSP_FREE_FUNC> psp_free;
-entry_of<DAT_RSP_CREATE_FUNC> rsp_create;
-entry_of<DAT_RSP_QUERY_FUNC> rsp_query;
-entry_of<DAT_RSP_FREE_FUNC> rsp_free;
-entry_of<DAT_PSP_CREATE_ANY_FUNC> psp_create_any;
-entry_of<DAT_CSP_CREATE_FUNC> csp_create;
-entry_of<DAT_CSP_QUERY_FUNC> csp_query;
-entry_of<DAT_CSP_FREE_FUNC> csp_free;
-entry_of<DAT_EP_COMMON_CONNECT_FUNC> ep_common_connect;
+// Each group of functions fills in its part of the table.
+void add_ia_entries(DAT_PROVIDER& table, bool thread_safe) noexcept;
+void add_evd_entries(DAT_PROVIDER& table) noexcept;
+void add_cno_entries(DAT_PROVIDER& table) noexcept;
+void add_connection_entries(DAT_PROVIDER& table) noexcept;
+void add_ep_entries(DAT_PROVIDER& table) noexcept;
+void add_dto_entries(DAT_PROVIDER& table) noexcept;
+void add_memory_entries(DAT_PROVIDER& table) noexcept;
+void add_srq_entries(DAT_PROVIDER& table) noexcept;
+void add_extensions(DAT_PROVIDER& table) noexcept;
 
-// ep.cpp
-entry_of<DAT_EP_CREATE_FUNC> ep_create;
-entry_of<DAT_EP_QUERY_FUNC> ep_query;
-entry_of<DAT_EP_MODIFY_FUNC> ep_modify;
-entry_of<DAT_EP_GET_STATUS_FUNC> ep_get_status;
-entry_of<DAT_EP_FREE_FUNC> ep_free;
-entry_of<DAT_EP_RESET_FUNC> ep_reset;
-entry_of<DAT_EP_CREATE_WITH_SRQ_FUNC> ep_create_with_srq;
-entry_of<DAT_EP_RECV_QUERY_FUNC> ep_recv_query;
-entry_of<DAT_EP_SET_WATERMARK_FUNC> ep_set_watermark;
-
-// dto.cpp
-entry_of<DAT_EP_POST_SEND_FUNC> ep_post_send;
-entry_of<DAT_EP_POST_RECV_FUNC> ep_post_recv;
-entry_of<DAT_EP_POST_RDMA_READ_FUNC> ep_post_rdma_read;
-entry_of<DAT_EP_POST_RDMA_WRITE_FUNC> ep_post_rdma_write;
-entry_of<DAT_EP_POST_SEND_WITH_INVALIDATE_FUNC> ep_post_send_with_invalidate;
-entry_of<DAT_EP_POST_RDMA_READ_TO_RMR_FUNC> ep_post_rdma_read_to_rmr;
-
-// memory.cpp
-entry_of<DAT_LMR_CREATE_FUNC> lmr_create;
-entry_of<DAT_LMR_QUERY_FUNC> lmr_query;
-entry_of<DAT_LMR_FREE_FUNC> lmr_free;
-entry_of<DAT_RMR_CREATE_FUNC> rmr_create;
-entry_of<DAT_RMR_QUERY_FUNC> rmr_query;
-entry_of<DAT_RMR_BIND_FUNC> rmr_bind;
-entry_of<DAT_RMR_FREE_FUNC> rmr_free;
-entry_of<DAT_PZ_CREATE_FUNC> pz_create;
-entry_of<DAT_PZ_QUERY_FUNC> pz_query;
-entry_of<DAT_PZ_FREE_FUNC> pz_free;
-entry_of<DAT_LMR_SYNC_RDMA_READ_FUNC> lmr_sync_rdma_read;
-entry_of<DAT_LMR_SYNC_RDMA_WRITE_FUNC> lmr_sync_rdma_write;
-entry_of<DAT_RMR_CREATE_FOR_EP_FUNC> rmr_create_for_ep;
-
-// srq.cpp
-entry_of<DAT_SRQ_CREATE_FUNC> srq_create;
-entry_of<DAT_SRQ_FREE_FUNC> srq_free;
-entry_of<DAT_SRQ_POST_RECV_FUNC> srq_post_recv;
-entry_of<DAT_SRQ_QUERY_FUNC> srq_query;
-entry_of<DAT_SRQ_RESIZE_FUNC> srq_resize;
-entry_of<DAT_SRQ_SET_LW_FUNC> srq_set_lw;
-
-// extensions.cpp
-entry_of<DAT_HANDLE_EXTENDEDOP_FUNC> handle_extendedop;
+// Entries that others call, too.
+DAT_RETURN ia_open(DAT_NAME_PTR name, bool thread_safe, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd, DAT_IA_HANDLE* ia);
+std::remove_pointer_t<DAT_IA_QUERY_FUNC> ia_query;
+std::remove_pointer_t<DAT_IA_CLOSE_FUNC> ia_close;
 
 } // namespace provider

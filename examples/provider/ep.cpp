@@ -1,6 +1,5 @@
 // Endpoints: creation, parameters, state and end.
 // SPDX-License-Identifier: BSL-1.0
-#include "calls.hpp"
 #include "entries.hpp"
 
 #include <type_traits>
@@ -73,11 +72,9 @@ make(adapter& a, pz_object* pz, const DAT_EP_PARAM& p, srq_object* srq, const da
   return make(a, pz, p, srq, attributes);
 }
 
-[[nodiscard]] DAT_RETURN create(const char* call, DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, DAT_EVD_HANDLE recv,
-                                DAT_EVD_HANDLE request, DAT_EVD_HANDLE connect, DAT_SRQ_HANDLE srq, bool with_srq,
-                                const DAT_EP_ATTR* attr, DAT_EP_HANDLE* ep) noexcept {
-  const entry_call<adapter> a(ia, call);
-  if (!a) return a.bad_handle();
+[[nodiscard]] DAT_RETURN create_ep(const entry_call<adapter>& a, DAT_PZ_HANDLE pz, DAT_EVD_HANDLE recv,
+                                   DAT_EVD_HANDLE request, DAT_EVD_HANDLE connect, DAT_SRQ_HANDLE srq, bool with_srq,
+                                   const DAT_EP_ATTR* attr, DAT_EP_HANDLE* ep) noexcept {
   const call_on<pz_object> zone(pz);
   if (pz && (!zone || &zone->ia != a.get())) return a.bad_handle(return_subtype::handle_pz);
   const call_on<srq_object> queue(srq);
@@ -175,48 +172,30 @@ make(adapter& a, pz_object* pz, const DAT_EP_PARAM& p, srq_object* srq, const da
   return success;
 }
 
-} // namespace
-
-DAT_RETURN ep_create(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, DAT_EVD_HANDLE recv, DAT_EVD_HANDLE request,
-                     DAT_EVD_HANDLE connect, const DAT_EP_ATTR* attr, DAT_EP_HANDLE* ep) {
-  return create("dat_ep_create", ia, pz, recv, request, connect, DAT_HANDLE_NULL, false, attr, ep);
-}
-DAT_RETURN ep_create_with_srq(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, DAT_EVD_HANDLE recv, DAT_EVD_HANDLE request,
-                              DAT_EVD_HANDLE connect, DAT_SRQ_HANDLE srq, const DAT_EP_ATTR* attr, DAT_EP_HANDLE* ep) {
-  return create("dat_ep_create_with_srq", ia, pz, recv, request, connect, srq, true, attr, ep);
-}
-
-DAT_RETURN ep_query(DAT_EP_HANDLE ep, DAT_EP_PARAM_MASK mask, DAT_EP_PARAM* param) {
-  const entry_call<ep_object> e(ep, "dat_ep_query");
-  if (!e) return e.bad_handle();
-  if (!within(mask, DAT_EP_FIELD_ALL)) return e.bad_argument(2);
-  if (!param) return e.bad_argument(3);
-  const std::lock_guard lock(e->mutex);
-  *param = e->param;
-  param->ep_attr = {};
-  if (e->is_datagram()) {
-    param->ep_state = static_cast<DAT_EP_STATE>(e->ud.state());
-    param->ep_attr = e->param.ep_attr;
-    param->ep_attr.max_message_size = e->ud.max_message_size();
-    param->local_ia_address_ptr = keep(e->local, e->ia.ia.address());
-    return success;
+[[nodiscard]] dat::expected<DAT_EP_PARAM> parameters(ep_object& e) noexcept {
+  const std::lock_guard lock(e.mutex);
+  DAT_EP_PARAM to = e.param;
+  if (e.is_datagram()) {
+    to.ep_state = static_cast<DAT_EP_STATE>(e.ud.state());
+    to.ep_attr.max_message_size = e.ud.max_message_size();
+    to.local_ia_address_ptr = keep(e.local, e.ia.ia.address());
+    return to;
   }
-  const auto from = e->rc.query();
-  if (!from) return word(from);
+  const auto from = e.rc.query();
+  if (!from) return from.assume_error();
   const dat::ep_params& p = from.assume_value();
-  param->ep_state = static_cast<DAT_EP_STATE>(p.state);
-  param->comm = {p.comm.domain, p.comm.type, p.comm.protocol};
-  param->local_ia_address_ptr = keep(e->local, p.local_address);
-  param->local_port_qual = p.local_address.port();
-  param->remote_ia_address_ptr = p.remote_address ? keep(e->remote, *p.remote_address) : nullptr;
-  param->remote_port_qual = p.remote_address ? p.remote_address->port() : 0;
-  param->ep_attr = from_attributes(p.attributes, false, e->param.srq_handle != DAT_HANDLE_NULL);
-  return success;
+  to.ep_state = static_cast<DAT_EP_STATE>(p.state);
+  to.comm = {p.comm.domain, p.comm.type, p.comm.protocol};
+  to.local_ia_address_ptr = keep(e.local, p.local_address);
+  to.local_port_qual = p.local_address.port();
+  to.remote_ia_address_ptr = p.remote_address ? keep(e.remote, *p.remote_address) : nullptr;
+  to.remote_port_qual = p.remote_address ? p.remote_address->port() : 0;
+  to.ep_attr = from_attributes(p.attributes, false, to.srq_handle != DAT_HANDLE_NULL);
+  return to;
 }
 
-DAT_RETURN ep_modify(DAT_EP_HANDLE ep, DAT_EP_PARAM_MASK mask, const DAT_EP_PARAM* param) {
-  const entry_call<ep_object> e(ep, "dat_ep_modify");
-  if (!e) return e.bad_handle();
+[[nodiscard]] DAT_RETURN modify(const entry_call<ep_object>& e, DAT_EP_PARAM_MASK mask,
+                                const DAT_EP_PARAM* param) noexcept {
   constexpr DAT_EP_PARAM_MASK fixed = DAT_EP_FIELD_IA_HANDLE | DAT_EP_FIELD_EP_STATE |
                                       DAT_EP_FIELD_REMOTE_IA_ADDRESS_PTR | DAT_EP_FIELD_REMOTE_PORT_QUAL |
                                       DAT_EP_FIELD_SRQ_HANDLE | DAT_EP_FIELD_EP_ATTR_SRQ_SOFT_HW;
@@ -224,7 +203,7 @@ DAT_RETURN ep_modify(DAT_EP_HANDLE ep, DAT_EP_PARAM_MASK mask, const DAT_EP_PARA
   if (!param) return e.bad_argument(3);
   if (e->is_datagram()) return e.refuse(return_type::invalid_state, return_subtype::ep_connected);
   const call_on<pz_object> zone((mask & DAT_EP_FIELD_PZ_HANDLE) != 0 ? param->pz_handle : DAT_HANDLE_NULL);
-  const post_to no_request(ep, handle::requests), no_receive(ep, handle::receives);
+  const post_to no_request(e->self, handle::requests), no_receive(e->self, handle::receives);
   const std::lock_guard lock(e->mutex);
   dat::ep_changes changes;
   if (const DAT_RETURN refused = to_changes(*e, mask, *param, zone, changes, e.name())) return refused;
@@ -237,9 +216,8 @@ DAT_RETURN ep_modify(DAT_EP_HANDLE ep, DAT_EP_PARAM_MASK mask, const DAT_EP_PARA
   return success;
 }
 
-DAT_RETURN ep_get_status(DAT_EP_HANDLE ep, DAT_EP_STATE* state, DAT_BOOLEAN* recv_idle, DAT_BOOLEAN* request_idle) {
-  const entry_call<ep_object> e(ep, "dat_ep_get_status");
-  if (!e) return e.bad_handle();
+[[nodiscard]] DAT_RETURN get_status(const entry_call<ep_object>& e, DAT_EP_STATE* state, DAT_BOOLEAN* recv_idle,
+                                    DAT_BOOLEAN* request_idle) noexcept {
   const auto status =
       e->is_datagram() ? dat::expected<dat::ep_status>(dat::ep_status{.state = e->ud.state()}) : e->rc.status();
   if (!status) return word(status);
@@ -250,21 +228,7 @@ DAT_RETURN ep_get_status(DAT_EP_HANDLE ep, DAT_EP_STATE* state, DAT_BOOLEAN* rec
   return success;
 }
 
-DAT_RETURN ep_free(DAT_EP_HANDLE ep) {
-  return end_object<ep_object>(ep, "dat_ep_free", DCNT_IA_EP_FREE,
-                               [](ep_object& e) { return e.is_datagram() ? e.ud.close() : e.rc.close(); });
-}
-
-DAT_RETURN ep_reset(DAT_EP_HANDLE ep) {
-  const entry_call<ep_object> e(ep, "dat_ep_reset");
-  if (!e) return e.bad_handle();
-  const post_to no_request(ep, handle::requests), no_receive(ep, handle::receives);
-  return word(e->is_datagram() ? e->ud.reset() : e->rc.reset());
-}
-
-DAT_RETURN ep_recv_query(DAT_EP_HANDLE ep, DAT_COUNT* allocated, DAT_COUNT* span) {
-  const entry_call<ep_object> e(ep, "dat_ep_recv_query");
-  if (!e) return e.bad_handle();
+[[nodiscard]] DAT_RETURN recv_query(const entry_call<ep_object>& e, DAT_COUNT* allocated, DAT_COUNT* span) noexcept {
   if (e->is_datagram()) return e.refuse(return_type::model_not_supported);
   const auto buffers = e->rc.recv_query();
   if (!buffers) return word(buffers);
@@ -274,11 +238,32 @@ DAT_RETURN ep_recv_query(DAT_EP_HANDLE ep, DAT_COUNT* allocated, DAT_COUNT* span
   return success;
 }
 
-DAT_RETURN ep_set_watermark(DAT_EP_HANDLE ep, DAT_COUNT soft, DAT_COUNT hard) {
-  const entry_call<ep_object> e(ep, "dat_ep_set_watermark");
-  if (!e) return e.bad_handle();
-  if (e->is_datagram()) return e.refuse(return_type::model_not_supported);
-  return word(e->rc.set_watermark(static_cast<std::uint32_t>(soft), static_cast<std::uint32_t>(hard)));
+} // namespace
+
+void add_ep_entries(DAT_PROVIDER& table) noexcept {
+  table.ep_create_func =
+      entry<adapter, "dat_ep_create">([](auto& a, DAT_PZ_HANDLE pz, DAT_EVD_HANDLE recv, DAT_EVD_HANDLE request,
+                                         DAT_EVD_HANDLE connect, const DAT_EP_ATTR* attr, DAT_EP_HANDLE* ep) {
+        return create_ep(a, pz, recv, request, connect, DAT_HANDLE_NULL, false, attr, ep);
+      });
+  table.ep_create_with_srq_func = entry<adapter, "dat_ep_create_with_srq">(
+      [](auto& a, DAT_PZ_HANDLE pz, DAT_EVD_HANDLE recv, DAT_EVD_HANDLE request, DAT_EVD_HANDLE connect,
+         DAT_SRQ_HANDLE srq, const DAT_EP_ATTR* attr,
+         DAT_EP_HANDLE* ep) { return create_ep(a, pz, recv, request, connect, srq, true, attr, ep); });
+  table.ep_query_func = query<ep_object, "dat_ep_query", DAT_EP_FIELD_ALL>([](auto& e) { return parameters(e); });
+  table.ep_modify_func = entry<ep_object, "dat_ep_modify", modify>();
+  table.ep_get_status_func = entry<ep_object, "dat_ep_get_status", get_status>();
+  table.ep_recv_query_func = entry<ep_object, "dat_ep_recv_query", recv_query>();
+  table.ep_set_watermark_func = entry<ep_object, "dat_ep_set_watermark">([](auto& e, DAT_COUNT soft, DAT_COUNT hard) {
+    if (e->is_datagram()) return e.refuse(return_type::model_not_supported);
+    return word(e->rc.set_watermark(static_cast<std::uint32_t>(soft), static_cast<std::uint32_t>(hard)));
+  });
+  table.ep_reset_func = entry<ep_object, "dat_ep_reset">([](auto& e) {
+    const post_to no_request(e->self, handle::requests), no_receive(e->self, handle::receives);
+    return e->is_datagram() ? e->ud.reset() : e->rc.reset();
+  });
+  table.ep_free_func = free<ep_object, "dat_ep_free", DCNT_IA_EP_FREE>(
+      [](auto& e) { return e.is_datagram() ? e.ud.close() : e.rc.close(); });
 }
 
 } // namespace provider

@@ -9,6 +9,8 @@
 #include <dat/ib.hpp>
 #include <new>
 #include <string_view>
+#include <tuple>
+#include <type_traits>
 
 namespace provider {
 
@@ -51,8 +53,6 @@ constexpr link_counter link_counters[] = {{DCNT_IA_LNK_ERR_RCV, "port_rcv_errors
                                           {DCNT_IA_LNK_WARN_RCV_SW_RELAY, "port_rcv_switch_relay_errors"},
                                           {DCNT_IA_LNK_WARN_XMT_WAIT, "port_xmit_wait"}};
 
-// The operations take their arguments from the list in the order of the macros of dat_ib_extensions.h.
-
 template <class Operation>
 [[nodiscard]] DAT_RETURN post_one(ep_object& e, Operation& operation, DAT_DTO_COOKIE cookie, DAT_COMPLETION_FLAGS flags,
                                   const char* call) noexcept {
@@ -61,15 +61,11 @@ template <class Operation>
   return word(e.ref.post(operation));
 }
 
-/// Posts the atomic that `make(old, remote)` makes of one word here and one at the peer. `args` are
-/// those that all atomics have after their operands.
+/// Posts the atomic that `make(old, remote)` makes of one word here and one at the peer.
 template <class Make>
-[[nodiscard]] DAT_RETURN post_atomic(DAT_HANDLE ep, va_list args, DAT_EP_COUNTERS counter, const char* call,
-                                     Make make) noexcept {
-  const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
-  const auto cookie = va_arg(args, DAT_DTO_COOKIE);
-  const auto* const remote = va_arg(args, DAT_RMR_TRIPLET*);
-  const auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
+[[nodiscard]] DAT_RETURN post_atomic(DAT_HANDLE ep, const DAT_LMR_TRIPLET* local, DAT_DTO_COOKIE cookie,
+                                     const DAT_RMR_TRIPLET* remote, DAT_COMPLETION_FLAGS flags, DAT_EP_COUNTERS counter,
+                                     const char* call, Make make) noexcept {
   const post_to e(ep, handle::requests);
   if (!e) return bad_handle(return_subtype::handle_ep, call);
   if (!local || !remote) return bad_argument(local ? 6 : 4, call);
@@ -86,29 +82,25 @@ template <class Make>
   return post_one(*e, operation, cookie, flags, call);
 }
 
-[[nodiscard]] DAT_RETURN fetch_and_add(DAT_HANDLE ep, va_list args) noexcept {
-  const auto add = va_arg(args, DAT_UINT64);
-  const auto make = [add](const auto& old, const auto& there) { return dat::ib::fetch_and_add(old, there, add); };
-  return post_atomic(ep, args, DCNT_EP_POST_FETCH_ADD, "dat_ib_post_fetch_and_add", make);
+// The operations have the arguments of the macros of dat_ib_extensions.h, in their order.
+
+[[nodiscard]] DAT_RETURN fetch_and_add(DAT_HANDLE ep, DAT_UINT64 add, DAT_LMR_TRIPLET* local, DAT_DTO_COOKIE cookie,
+                                       DAT_RMR_TRIPLET* remote, DAT_COMPLETION_FLAGS flags) noexcept {
+  return post_atomic(ep, local, cookie, remote, flags, DCNT_EP_POST_FETCH_ADD, "dat_ib_post_fetch_and_add",
+                     [=](auto& old, auto& there) { return dat::ib::fetch_and_add(old, there, add); });
 }
 
-[[nodiscard]] DAT_RETURN compare_and_swap(DAT_HANDLE ep, va_list args) noexcept {
-  const auto compare = va_arg(args, DAT_UINT64);
-  const auto swap = va_arg(args, DAT_UINT64);
-  const auto make = [=](const auto& old, const auto& there) {
-    return dat::ib::compare_and_swap(old, there, compare, swap);
-  };
-  return post_atomic(ep, args, DCNT_EP_POST_CMP_SWAP, "dat_ib_post_cmp_and_swap", make);
+[[nodiscard]] DAT_RETURN compare_and_swap(DAT_HANDLE ep, DAT_UINT64 compare, DAT_UINT64 swap, DAT_LMR_TRIPLET* local,
+                                          DAT_DTO_COOKIE cookie, DAT_RMR_TRIPLET* remote,
+                                          DAT_COMPLETION_FLAGS flags) noexcept {
+  return post_atomic(ep, local, cookie, remote, flags, DCNT_EP_POST_CMP_SWAP, "dat_ib_post_cmp_and_swap",
+                     [=](auto& old, auto& there) { return dat::ib::compare_and_swap(old, there, compare, swap); });
 }
 
-[[nodiscard]] DAT_RETURN write_immediate(DAT_HANDLE ep, va_list args) noexcept {
+[[nodiscard]] DAT_RETURN write_immediate(DAT_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* local, DAT_DTO_COOKIE cookie,
+                                         DAT_RMR_TRIPLET* remote, DAT_UINT32 immediate,
+                                         DAT_COMPLETION_FLAGS flags) noexcept {
   static constexpr const char* call = "dat_ib_post_rdma_write_immed";
-  const auto n = va_arg(args, DAT_COUNT);
-  const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
-  const auto cookie = va_arg(args, DAT_DTO_COOKIE);
-  const auto* const remote = va_arg(args, DAT_RMR_TRIPLET*);
-  const auto immediate = va_arg(args, DAT_UINT32);
-  const auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
   const post_to e(ep, handle::requests);
   if (!e) return bad_handle(return_subtype::handle_ep, call);
   const auto post = [=, to_ep = e.get()](const auto& memory) {
@@ -128,13 +120,9 @@ template <class Make>
   return with_local(e->ia, e.region(), n, local, dat::local_read, call, post);
 }
 
-[[nodiscard]] DAT_RETURN send_datagram(DAT_HANDLE ep, va_list args) noexcept {
+[[nodiscard]] DAT_RETURN send_datagram(DAT_HANDLE ep, DAT_COUNT n, DAT_LMR_TRIPLET* local, DAT_IB_ADDR_HANDLE* peer,
+                                       DAT_DTO_COOKIE cookie, DAT_COMPLETION_FLAGS flags) noexcept {
   static constexpr const char* call = "dat_ib_post_send_ud";
-  const auto n = va_arg(args, DAT_COUNT);
-  const auto* const local = va_arg(args, DAT_LMR_TRIPLET*);
-  const auto* const peer = va_arg(args, DAT_IB_ADDR_HANDLE*);
-  const auto cookie = va_arg(args, DAT_DTO_COOKIE);
-  const auto flags = static_cast<DAT_COMPLETION_FLAGS>(va_arg(args, int));
   const post_to e(ep, handle::requests);
   if (!e || !e->is_datagram()) return bad_handle(return_subtype::handle_ep, call);
   if (!peer) return bad_argument(5, call);
@@ -153,12 +141,11 @@ template <class Make>
   return with_local(e->ia, e.region(), n, local, dat::local_read, call, post);
 }
 
-[[nodiscard]] DAT_RETURN free_peer(DAT_HANDLE ep, va_list args) noexcept {
-  static constexpr const char* call = "dat_ib_ud_ah_free";
-  const auto* const peer = va_arg(args, DAT_IB_ADDR_HANDLE*);
-  if (!call_on<ep_object>(ep)) return bad_handle(return_subtype::handle_ep, call);
-  if (!peer) return bad_argument(3, call);
-  return end_object<peer_object>(peer->ah, call, [](peer_object&) { return success; });
+[[nodiscard]] DAT_RETURN free_peer(DAT_HANDLE ep, DAT_IB_ADDR_HANDLE* peer) noexcept {
+  const entry_call<ep_object> e(ep, "dat_ib_ud_ah_free");
+  if (!e) return e.bad_handle();
+  if (!peer) return e.bad_argument(3);
+  return end_object(entry_call<peer_object>(peer->ah, e.name()), [](peer_object&) { return success; });
 }
 
 // --- counters --------------------------------------------------------------------------------------------------------
@@ -213,90 +200,104 @@ template <class Take>
   return bad_handle(return_subtype::handle1, call);
 }
 
-[[nodiscard]] DAT_RETURN query_counters(DAT_HANDLE of, va_list args) noexcept {
+[[nodiscard]] DAT_RETURN query_counters(DAT_HANDLE of, int which, DAT_UINT64* out, int reset) noexcept {
   static constexpr const char* call = "dat_ib_query_counters";
-  const int which = va_arg(args, int);
-  auto* out = va_arg(args, DAT_UINT64*);
-  const bool reset = va_arg(args, int) != 0;
   if (!out) return bad_argument(4, call);
-  return read_counters(of, which, reset, call,
+  return read_counters(of, which, reset != 0, call,
                        [&](std::string_view, std::size_t, DAT_UINT64 value) { *out++ = value; });
 }
 
-[[nodiscard]] DAT_RETURN print_counters(DAT_HANDLE of, va_list args) noexcept {
-  const int which = va_arg(args, int);
-  const bool reset = va_arg(args, int) != 0;
+[[nodiscard]] DAT_RETURN print_counters(DAT_HANDLE of, int which, int reset) noexcept {
   const auto print = [](std::string_view names, std::size_t number, DAT_UINT64 value) {
     for (; number != 0; --number) names.remove_prefix(names.find(' ') + 1);
     const std::string_view name = names.substr(0, names.find(' '));
     std::printf("%-28.*s %llu\n", static_cast<int>(name.size()), name.data(), static_cast<unsigned long long>(value));
   };
-  return read_counters(of, which, reset, "dat_ib_print_counters", print);
+  return read_counters(of, which, reset != 0, "dat_ib_print_counters", print);
 }
 
 /// Starts or stops the sampling of a kind of counters. All of them always run; so only whether they exist is answered.
-[[nodiscard]] DAT_RETURN sample_counters(DAT_HANDLE ia, va_list args) noexcept {
-  static constexpr const char* call = "dat_ib_start_counter";
-  const int type = va_arg(args, int);
-  if (!call_on<adapter>(ia)) return bad_handle(return_subtype::handle_ia, call);
+[[nodiscard]] DAT_RETURN sample_counters(DAT_HANDLE ia, int type) noexcept {
+  const entry_call<adapter> a(ia, "dat_ib_start_counter");
+  if (!a) return a.bad_handle();
   if (type == DCNT_IA_CM || type == DCNT_IA_LNK) return success;
-  return type == DCNT_IA_DIAG ? refuse(return_type::model_not_supported, return_subtype::none, call)
-                              : bad_argument(3, call);
+  return type == DCNT_IA_DIAG ? a.refuse(return_type::model_not_supported) : a.bad_argument(3);
 }
 
 // --- the fast query --------------------------------------------------------------------------------------------------
 
-[[nodiscard]] DAT_RETURN open_query(DAT_HANDLE, va_list args) noexcept {
+[[nodiscard]] DAT_RETURN open_query(DAT_HANDLE, DAT_NAME_PTR name, DAT_HANDLE* ia, DAT_IA_ATTR_MASK ia_mask,
+                                    DAT_IA_ATTR* ia_attr, DAT_PROVIDER_ATTR_MASK provider_mask,
+                                    DAT_PROVIDER_ATTR* provider_attr) noexcept {
   static constexpr const char* call = "dat_ib_open_query";
-  const auto* const name = va_arg(args, const char*);
-  auto* const ia = va_arg(args, DAT_HANDLE*);
-  const auto ia_mask = va_arg(args, DAT_IA_ATTR_MASK);
-  auto* const ia_attr = va_arg(args, DAT_IA_ATTR*);
-  const auto provider_mask = va_arg(args, DAT_PROVIDER_ATTR_MASK);
-  auto* const provider_attr = va_arg(args, DAT_PROVIDER_ATTR*);
   if (!name) return bad_argument(3, call);
   if (!ia) return bad_argument(4, call);
   DAT_EVD_HANDLE async_evd = DAT_EVD_ASYNC_EXISTS;
-  DAT_RETURN opened = ia_open(const_cast<char*>(name), 1, &async_evd, ia);
-  if (DAT_GET_TYPE(opened) == DAT_PROVIDER_NOT_FOUND)
-    opened = ia_open_threadsafe(const_cast<char*>(name), 1, &async_evd, ia);
+  DAT_RETURN opened = ia_open(name, false, 1, &async_evd, ia);
+  if (DAT_GET_TYPE(opened) == DAT_PROVIDER_NOT_FOUND) opened = ia_open(name, true, 1, &async_evd, ia);
   if (opened != success) return opened;
   return ia_query(*ia, nullptr, ia_attr ? ia_mask : 0, ia_attr, provider_attr ? provider_mask : 0, provider_attr);
 }
 
+[[nodiscard]] DAT_RETURN close_query(DAT_HANDLE ia) noexcept { return ia_close(ia, DAT_CLOSE_ABRUPT_FLAG); }
+
 /// What connected a datagram endpoint to a peer has ended with the event: nothing is left to free.
-[[nodiscard]] DAT_RETURN free_connection(DAT_HANDLE ep, va_list) noexcept {
+[[nodiscard]] DAT_RETURN free_connection(DAT_HANDLE ep) noexcept {
   return call_on<ep_object>(ep) ? success : bad_handle(return_subtype::handle_ep, "dat_ib_ud_cm_free");
 }
-[[nodiscard]] DAT_RETURN close_query(DAT_HANDLE ia, va_list) noexcept { return ia_close(ia, DAT_CLOSE_ABRUPT_FLAG); }
 
-constexpr std::pair<DAT_IB_OP, DAT_RETURN (*)(DAT_HANDLE, va_list) noexcept> extended_operations[] = {
-    {DAT_IB_FETCH_AND_ADD_OP, fetch_and_add},
-    {DAT_IB_CMP_AND_SWAP_OP, compare_and_swap},
-    {DAT_IB_RDMA_WRITE_IMMED_OP, write_immediate},
-    {DAT_IB_UD_SEND_OP, send_datagram},
-    {DAT_IB_UD_AH_FREE_OP, free_peer},
-    {DAT_IB_UD_CM_FREE_OP, free_connection},
-    {DAT_IB_QUERY_COUNTERS_OP, query_counters},
-    {DAT_IB_PRINT_COUNTERS_OP, print_counters},
-    {DAT_IB_START_COUNTERS_OP, sample_counters},
-    {DAT_IB_STOP_COUNTERS_OP, sample_counters},
-    {DAT_IB_OPEN_QUERY_OP, open_query},
-    {DAT_IB_CLOSE_QUERY_OP, close_query},
-};
+// --- the arguments ---------------------------------------------------------------------------------------------------
+
+template <class Argument> // in a list, enumerators are numbers
+using in_list = std::conditional_t<std::is_enum_v<Argument>, int, Argument>;
+
+/// Calls an operation with its arguments from the list.
+template <class... Arguments>
+[[nodiscard]] DAT_RETURN apply(DAT_RETURN (*operation)(DAT_HANDLE, Arguments...) noexcept, DAT_HANDLE named,
+                               va_list args) noexcept {
+  // In braces, so that they are taken in their order.
+  const std::tuple<Arguments...> taken{static_cast<Arguments>(va_arg(args, in_list<Arguments>))...};
+  return std::apply([&](const Arguments&... arguments) { return operation(named, arguments...); }, taken);
+}
+
+DAT_RETURN extended_operation(DAT_HANDLE named, DAT_EXTENDED_OP op, va_list args) {
+  switch (static_cast<int>(op)) {
+  case DAT_IB_FETCH_AND_ADD_OP:
+    return apply(fetch_and_add, named, args);
+  case DAT_IB_CMP_AND_SWAP_OP:
+    return apply(compare_and_swap, named, args);
+  case DAT_IB_RDMA_WRITE_IMMED_OP:
+    return apply(write_immediate, named, args);
+  case DAT_IB_UD_SEND_OP:
+    return apply(send_datagram, named, args);
+  case DAT_IB_UD_AH_FREE_OP:
+    return apply(free_peer, named, args);
+  case DAT_IB_UD_CM_FREE_OP:
+    return free_connection(named);
+  case DAT_IB_QUERY_COUNTERS_OP:
+    return apply(query_counters, named, args);
+  case DAT_IB_PRINT_COUNTERS_OP:
+    return apply(print_counters, named, args);
+  case DAT_IB_START_COUNTERS_OP:
+  case DAT_IB_STOP_COUNTERS_OP:
+    return apply(sample_counters, named, args);
+  case DAT_IB_OPEN_QUERY_OP:
+    return apply(open_query, named, args);
+  case DAT_IB_CLOSE_QUERY_OP:
+    return close_query(named);
+  default: // collective operations, too
+    return refuse(return_type::model_not_supported, return_subtype::none, "dat_extension_op");
+  }
+}
 
 } // namespace
 
-DAT_RETURN handle_extendedop(DAT_HANDLE named, DAT_EXTENDED_OP op, va_list args) {
-  for (const auto& [number, call] : extended_operations)
-    if (op == static_cast<DAT_EXTENDED_OP>(number)) return call(named, args);
-  return refuse(return_type::model_not_supported, return_subtype::none, "dat_extension_op"); // collective ones, too
-}
+void add_extensions(DAT_PROVIDER& table) noexcept { table.handle_extendedop_func = extended_operation; }
 
 } // namespace provider
 
 /// What libdat2 calls for an extended operation without a handle.
 extern "C" [[gnu::visibility("default")]] DAT_RETURN dapl_extensions(DAT_HANDLE named, DAT_EXTENDED_OP op,
                                                                      va_list args) {
-  return provider::handle_extendedop(named, op, args);
+  return provider::extended_operation(named, op, args);
 }

@@ -1,6 +1,5 @@
 // Interface adapters, consumer contexts and types of handles.
 // SPDX-License-Identifier: BSL-1.0
-#include "calls.hpp"
 #include "entries.hpp"
 
 #include <chrono>
@@ -9,7 +8,7 @@
 
 namespace provider {
 
-const entry* find_entry(std::string_view name, std::optional<bool> thread_safe = {}) noexcept; // provider.cpp
+const conf_line* find_entry(std::string_view name, std::optional<bool> thread_safe = {}) noexcept; // provider.cpp
 
 namespace {
 
@@ -159,16 +158,13 @@ DAT_RETURN query_attributes(adapter& a, DAT_IA_ATTR* ia_attr, DAT_PROVIDER_ATTR*
   return success;
 }
 
-namespace {
-
-[[nodiscard]] DAT_RETURN open(DAT_NAME_PTR name, bool thread_safe, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd,
-                              DAT_IA_HANDLE* ia) noexcept {
+DAT_RETURN ia_open(DAT_NAME_PTR name, bool thread_safe, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd, DAT_IA_HANDLE* ia) {
   static constexpr const char* call = "dat_ia_open";
   const section here;
   if (!name) return bad_argument(1, call);
   if (!async_evd) return bad_argument(3, call);
   if (!ia) return bad_argument(4, call);
-  const entry* const from = find_entry(name, thread_safe);
+  const conf_line* const from = find_entry(name, thread_safe);
   if (!from) return refuse(return_type::provider_not_found, return_subtype::name_not_registered, call);
   dat::ia_options options;
   options.async_evd = dat::async_exists; // the evd of asynchronous events is an object like others: make_async_evd
@@ -197,15 +193,6 @@ namespace {
   *async_evd = a->async_evd;
   *ia = a.release()->self;
   return success;
-}
-
-} // namespace
-
-DAT_RETURN ia_open(DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd, DAT_IA_HANDLE* ia) {
-  return open(name, false, qlen, async_evd, ia);
-}
-DAT_RETURN ia_open_threadsafe(DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd, DAT_IA_HANDLE* ia) {
-  return open(name, true, qlen, async_evd, ia);
 }
 
 namespace {
@@ -274,11 +261,11 @@ DAT_RETURN ia_query(DAT_IA_HANDLE ia, DAT_EVD_HANDLE* async_evd, DAT_IA_ATTR_MAS
   return query_attributes(*a, ia_mask != 0 ? ia_attr : nullptr, provider_mask != 0 ? provider_attr : nullptr);
 }
 
-DAT_RETURN ia_ha_related(DAT_IA_HANDLE ia, DAT_NAME_PTR name, DAT_BOOLEAN* answer) {
-  const entry_call<adapter> a(ia, "dat_ia_ha_related");
-  if (!a) return a.bad_handle();
+namespace {
+
+[[nodiscard]] DAT_RETURN ha_related(const entry_call<adapter>& a, DAT_NAME_PTR name, DAT_BOOLEAN* answer) noexcept {
   if (!answer) return a.bad_argument(3);
-  const entry* const other = name ? find_entry(name) : nullptr;
+  const conf_line* const other = name ? find_entry(name) : nullptr;
   if (!other) return a.bad_argument(2);
   *answer = DAT_FALSE;
   try {
@@ -291,6 +278,8 @@ DAT_RETURN ia_ha_related(DAT_IA_HANDLE ia, DAT_NAME_PTR name, DAT_BOOLEAN* answe
     return a.no_memory();
   }
 }
+
+// A handle of any type.
 
 DAT_RETURN set_consumer_context(DAT_HANDLE named, DAT_CONTEXT context) {
   handle* const at = handle::of(named);
@@ -318,6 +307,24 @@ DAT_RETURN get_handle_type(DAT_HANDLE named, DAT_HANDLE_TYPE* type) {
   at->calls.fetch_sub(1);
   if (!o) return bad_handle(return_subtype::handle1, call);
   return type ? success : bad_argument(2, call);
+}
+
+/// The entry that opens the name of a line of dat.conf.
+template <bool ThreadSafe>
+DAT_RETURN open_name(DAT_NAME_PTR name, DAT_COUNT qlen, DAT_EVD_HANDLE* async_evd, DAT_IA_HANDLE* ia) {
+  return ia_open(name, ThreadSafe, qlen, async_evd, ia);
+}
+
+} // namespace
+
+void add_ia_entries(DAT_PROVIDER& table, bool thread_safe) noexcept {
+  table.ia_open_func = thread_safe ? open_name<true> : open_name<false>;
+  table.ia_query_func = ia_query;
+  table.ia_close_func = ia_close;
+  table.ia_ha_related_func = entry<adapter, "dat_ia_ha_related", ha_related>();
+  table.set_consumer_context_func = set_consumer_context;
+  table.get_consumer_context_func = get_consumer_context;
+  table.get_handle_type_func = get_handle_type;
 }
 
 } // namespace provider

@@ -44,10 +44,8 @@ constexpr std::uint32_t all_rights = DAT_MEM_PRIV_ALL_FLAG | std::uint32_t{DAT_I
 
 /// Synchronises the segments one after the other; all must be of the adapter.
 template <class Sync>
-[[nodiscard]] DAT_RETURN synchronise(DAT_IA_HANDLE ia, const DAT_LMR_TRIPLET* segments, DAT_VLEN n, const char* call,
+[[nodiscard]] DAT_RETURN synchronise(const entry_call<adapter>& a, const DAT_LMR_TRIPLET* segments, DAT_VLEN n,
                                      Sync sync) noexcept {
-  const entry_call<adapter> a(ia, call);
-  if (!a) return a.bad_handle();
   if (!segments && n != 0) return a.bad_argument(2);
   const std::lock_guard lock(a->mutex); // no region ends meanwhile
   for (DAT_VLEN i = 0; i < n; ++i) {
@@ -59,45 +57,16 @@ template <class Sync>
   return success;
 }
 
-[[nodiscard]] DAT_RETURN create_rmr(DAT_PZ_HANDLE pz, bool for_ep, DAT_RMR_HANDLE* rmr, const char* call) noexcept {
-  const entry_call<pz_object> zone(pz, call);
-  if (!zone) return zone.bad_handle();
-  if (!rmr) return zone.bad_argument(2);
-  return issue<rmr_object>(zone->ia, for_ep ? zone->pz.create_rmr_for_ep() : zone->pz.create_rmr(), rmr,
-                           DCNT_IA_RMR_CREATE, zone.name(), pz);
+[[nodiscard]] DAT_RETURN create_rmr(const entry_call<pz_object>& zone, dat::expected<dat::rmr> made,
+                                    DAT_RMR_HANDLE* rmr) noexcept {
+  return issue<rmr_object>(zone->ia, std::move(made), rmr, DCNT_IA_RMR_CREATE, zone.name(), zone->self);
 }
 
-} // namespace
-
-// --- protection zones ------------------------------------------------------------------------------------------------
-
-DAT_RETURN pz_create(DAT_IA_HANDLE ia, DAT_PZ_HANDLE* pz) {
-  const entry_call<adapter> a(ia, "dat_pz_create");
-  if (!a) return a.bad_handle();
-  if (!pz) return a.bad_argument(2);
-  return issue<pz_object>(*a, a->ia.create_pz(), pz, DCNT_IA_PZ_CREATE, a.name());
-}
-
-DAT_RETURN pz_query(DAT_PZ_HANDLE pz, DAT_PZ_PARAM_MASK mask, DAT_PZ_PARAM* param) {
-  const auto fill = [](const pz_object& zone, DAT_PZ_PARAM& to) {
-    to.ia_handle = zone.ia.self;
-    return success;
-  };
-  return query<pz_object>(pz, mask, DAT_PZ_FIELD_ALL, param, "dat_pz_query", fill);
-}
-
-DAT_RETURN pz_free(DAT_PZ_HANDLE pz) {
-  return end_object<pz_object>(pz, "dat_pz_free", DCNT_IA_PZ_FREE, [](pz_object& zone) { return zone.pz.close(); });
-}
-
-// --- local memory regions --------------------------------------------------------------------------------------------
-
-DAT_RETURN lmr_create(DAT_IA_HANDLE ia, DAT_MEM_TYPE type, DAT_REGION_DESCRIPTION what, DAT_VLEN length,
-                      DAT_PZ_HANDLE pz, DAT_MEM_PRIV_FLAGS privileges, DAT_VA_TYPE va_type, DAT_LMR_HANDLE* lmr,
-                      DAT_LMR_CONTEXT* lmr_context, DAT_RMR_CONTEXT* rmr_context, DAT_VLEN* registered_length,
-                      DAT_VADDR* registered_address) {
-  const entry_call<adapter> a(ia, "dat_lmr_create");
-  if (!a) return a.bad_handle();
+[[nodiscard]] DAT_RETURN create_lmr(const entry_call<adapter>& a, DAT_MEM_TYPE type, DAT_REGION_DESCRIPTION what,
+                                    DAT_VLEN length, DAT_PZ_HANDLE pz, DAT_MEM_PRIV_FLAGS privileges,
+                                    DAT_VA_TYPE va_type, DAT_LMR_HANDLE* lmr, DAT_LMR_CONTEXT* lmr_context,
+                                    DAT_RMR_CONTEXT* rmr_context, DAT_VLEN* registered_length,
+                                    DAT_VADDR* registered_address) noexcept {
   const call_on<pz_object> zone(pz);
   if (!zone || &zone->ia != a.get()) return a.bad_handle(return_subtype::handle_pz);
   if (!within(privileges, all_rights)) return a.bad_argument(6);
@@ -146,72 +115,41 @@ DAT_RETURN lmr_create(DAT_IA_HANDLE ia, DAT_MEM_TYPE type, DAT_REGION_DESCRIPTIO
   return issue(*a, std::move(region), lmr, DCNT_IA_LMR_CREATE, a.name());
 }
 
-DAT_RETURN lmr_query(DAT_LMR_HANDLE lmr, DAT_LMR_PARAM_MASK mask, DAT_LMR_PARAM* param) {
-  const auto fill = [](const lmr_object& region, DAT_LMR_PARAM& to) {
-    to = region.param;
-    return success;
-  };
-  return query<lmr_object>(lmr, mask, DAT_LMR_FIELD_ALL, param, "dat_lmr_query", fill);
+/// Ends a region, unless a window is bound to it.
+[[nodiscard]] dat::expected<void> close(lmr_object& region) noexcept {
+  adapter& a = region.ia;
+  {
+    const std::lock_guard lock(a.mutex);
+    a.regions.remove(region);
+  }
+  a.await_posts(); // of threads that have found it
+  auto closed = region.lmr.close();
+  if (!closed) {
+    const std::lock_guard lock(a.mutex);
+    (void)a.regions.add(region);
+  }
+  return closed;
 }
 
-DAT_RETURN lmr_free(DAT_LMR_HANDLE lmr) {
-  const auto close = [](lmr_object& region) {
-    adapter& a = region.ia;
-    {
-      const std::lock_guard lock(a.mutex);
-      a.regions.remove(region);
-    }
-    a.await_posts(); // of threads that have found it
-    auto closed = region.lmr.close();
-    if (!closed) { // a window is bound to it
-      const std::lock_guard lock(a.mutex);
-      (void)a.regions.add(region);
-    }
-    return closed;
-  };
-  return end_object<lmr_object>(lmr, "dat_lmr_free", DCNT_IA_LMR_FREE, close);
+[[nodiscard]] dat::expected<DAT_RMR_PARAM> parameters(const rmr_object& r) noexcept {
+  const auto from = r.rmr.query();
+  if (!from) return from.assume_error();
+  DAT_RMR_PARAM to{};
+  to.ia_handle = r.ia.self;
+  to.pz_handle = r.zone;
+  to.rmr_scope = static_cast<DAT_RMR_SCOPE>(from.assume_value().scope);
+  if (const auto& binding = from.assume_value().binding) {
+    to.lmr_triplet = {binding->address, to_length(binding->length), binding->lmr_key};
+    to.mem_priv = static_cast<DAT_MEM_PRIV_FLAGS>(binding->rights);
+    to.rmr_context = binding->key;
+    to.va_type = binding->zero_based ? DAT_VA_TYPE_ZB : DAT_VA_TYPE_VA;
+  }
+  return to;
 }
 
-DAT_RETURN lmr_sync_rdma_read(DAT_IA_HANDLE ia, const DAT_LMR_TRIPLET* segments, DAT_VLEN n) {
-  return synchronise(ia, segments, n, "dat_lmr_sync_rdma_read",
-                     [](const dat::ia& a, const auto& s) { return dat::sync_rdma_read(a, s); });
-}
-DAT_RETURN lmr_sync_rdma_write(DAT_IA_HANDLE ia, const DAT_LMR_TRIPLET* segments, DAT_VLEN n) {
-  return synchronise(ia, segments, n, "dat_lmr_sync_rdma_write",
-                     [](const dat::ia& a, const auto& s) { return dat::sync_rdma_write(a, s); });
-}
-
-// --- remote memory regions -------------------------------------------------------------------------------------------
-
-DAT_RETURN rmr_create(DAT_PZ_HANDLE pz, DAT_RMR_HANDLE* rmr) { return create_rmr(pz, false, rmr, "dat_rmr_create"); }
-DAT_RETURN rmr_create_for_ep(DAT_PZ_HANDLE pz, DAT_RMR_HANDLE* rmr) {
-  return create_rmr(pz, true, rmr, "dat_rmr_create_for_ep");
-}
-
-DAT_RETURN rmr_query(DAT_RMR_HANDLE rmr, DAT_RMR_PARAM_MASK mask, DAT_RMR_PARAM* param) {
-  const auto fill = [](const rmr_object& r, DAT_RMR_PARAM& to) {
-    const auto from = r.rmr.query();
-    if (!from) return word(from);
-    to = {};
-    to.ia_handle = r.ia.self;
-    to.pz_handle = r.zone;
-    to.rmr_scope = static_cast<DAT_RMR_SCOPE>(from.assume_value().scope);
-    if (const auto& binding = from.assume_value().binding) {
-      to.lmr_triplet = {binding->address, to_length(binding->length), binding->lmr_key};
-      to.mem_priv = static_cast<DAT_MEM_PRIV_FLAGS>(binding->rights);
-      to.rmr_context = binding->key;
-      to.va_type = binding->zero_based ? DAT_VA_TYPE_ZB : DAT_VA_TYPE_VA;
-    }
-    return success;
-  };
-  return query<rmr_object>(rmr, mask, DAT_RMR_FIELD_ALL, param, "dat_rmr_query", fill);
-}
-
-DAT_RETURN rmr_bind(DAT_RMR_HANDLE rmr, DAT_LMR_HANDLE lmr, const DAT_LMR_TRIPLET* triplet,
-                    DAT_MEM_PRIV_FLAGS privileges, DAT_VA_TYPE va_type, DAT_EP_HANDLE ep, DAT_RMR_COOKIE cookie,
-                    DAT_COMPLETION_FLAGS flags, DAT_RMR_CONTEXT* context) {
-  const entry_call<rmr_object> r(rmr, "dat_rmr_bind");
-  if (!r) return r.bad_handle();
+[[nodiscard]] DAT_RETURN bind(const entry_call<rmr_object>& r, DAT_LMR_HANDLE lmr, const DAT_LMR_TRIPLET* triplet,
+                              DAT_MEM_PRIV_FLAGS privileges, DAT_VA_TYPE va_type, DAT_EP_HANDLE ep,
+                              DAT_RMR_COOKIE cookie, DAT_COMPLETION_FLAGS flags, DAT_RMR_CONTEXT* context) noexcept {
   const std::lock_guard alone(r->binding);
   if (!triplet) return r.bad_argument(3);
   if (!within(privileges, all_rights)) return r.bad_argument(4);
@@ -241,8 +179,38 @@ DAT_RETURN rmr_bind(DAT_RMR_HANDLE rmr, DAT_LMR_HANDLE lmr, const DAT_LMR_TRIPLE
   return word(bound);
 }
 
-DAT_RETURN rmr_free(DAT_RMR_HANDLE rmr) {
-  return end_object<rmr_object>(rmr, "dat_rmr_free", DCNT_IA_RMR_FREE, [](rmr_object& r) { return r.rmr.close(); });
+} // namespace
+
+void add_memory_entries(DAT_PROVIDER& table) noexcept {
+  table.pz_create_func = entry<adapter, "dat_pz_create">([](auto& a, DAT_PZ_HANDLE* pz) {
+    return pz ? issue<pz_object>(*a, a->ia.create_pz(), pz, DCNT_IA_PZ_CREATE, a.name()) : a.bad_argument(2);
+  });
+  table.pz_query_func = query<pz_object, "dat_pz_query", DAT_PZ_FIELD_ALL>(
+      [](auto& zone) { return DAT_PZ_PARAM{.ia_handle = zone.ia.self}; });
+  table.pz_free_func = free<pz_object, "dat_pz_free", DCNT_IA_PZ_FREE>([](auto& zone) { return zone.pz.close(); });
+
+  table.lmr_create_func = entry<adapter, "dat_lmr_create", create_lmr>();
+  table.lmr_query_func =
+      query<lmr_object, "dat_lmr_query", DAT_LMR_FIELD_ALL>([](auto& region) { return region.param; });
+  table.lmr_free_func = free<lmr_object, "dat_lmr_free", DCNT_IA_LMR_FREE>([](auto& region) { return close(region); });
+  table.lmr_sync_rdma_read_func =
+      entry<adapter, "dat_lmr_sync_rdma_read">([](auto& a, const DAT_LMR_TRIPLET* segments, DAT_VLEN n) {
+        return synchronise(a, segments, n, [](auto& ia, auto& s) { return dat::sync_rdma_read(ia, s); });
+      });
+  table.lmr_sync_rdma_write_func =
+      entry<adapter, "dat_lmr_sync_rdma_write">([](auto& a, const DAT_LMR_TRIPLET* segments, DAT_VLEN n) {
+        return synchronise(a, segments, n, [](auto& ia, auto& s) { return dat::sync_rdma_write(ia, s); });
+      });
+
+  table.rmr_create_func = entry<pz_object, "dat_rmr_create">([](auto& zone, DAT_RMR_HANDLE* rmr) {
+    return rmr ? create_rmr(zone, zone->pz.create_rmr(), rmr) : zone.bad_argument(2);
+  });
+  table.rmr_create_for_ep_func = entry<pz_object, "dat_rmr_create_for_ep">([](auto& zone, DAT_RMR_HANDLE* rmr) {
+    return rmr ? create_rmr(zone, zone->pz.create_rmr_for_ep(), rmr) : zone.bad_argument(2);
+  });
+  table.rmr_query_func = query<rmr_object, "dat_rmr_query", DAT_RMR_FIELD_ALL>([](auto& r) { return parameters(r); });
+  table.rmr_bind_func = entry<rmr_object, "dat_rmr_bind", bind>();
+  table.rmr_free_func = free<rmr_object, "dat_rmr_free", DCNT_IA_RMR_FREE>([](auto& r) { return r.rmr.close(); });
 }
 
 } // namespace provider

@@ -30,8 +30,8 @@ namespace provider {
 using dat::return_subtype;
 using dat::return_type;
 
-/// An entry of dat.conf: the table that its handles point to, and the adapter that it names.
-struct entry {
+/// A line of dat.conf: the table that its handles point to, and the adapter that it names.
+struct conf_line {
   DAT_PROVIDER table{};
   std::string name;    ///< of the ia, as consumers open it
   std::string adapter; ///< as dat::ia::open takes it
@@ -274,7 +274,7 @@ private:
 /// An open ia, with the list of its objects.
 class adapter : public object_of<DAT_HANDLE_TYPE_IA, return_subtype::handle_ia> {
 public:
-  adapter(const entry& of, dat::ia opened) noexcept : object_of(*this), from(of), ia(std::move(opened)) {}
+  adapter(const conf_line& of, dat::ia opened) noexcept : object_of(*this), from(of), ia(std::move(opened)) {}
   ~adapter() override { delete_objects(); }
 
   /// A handle for a new object of this adapter; null without memory, and then the object is deleted.
@@ -307,7 +307,7 @@ public:
     return id ? find<evd_object>([id](const evd_object& e) { return e.evd.id() == id; }) : DAT_HANDLE_NULL;
   }
 
-  const entry& from;
+  const conf_line& from;
   dat::ia ia;
   short_lock mutex; ///< guards the list; no region ends while it is held
   region_table regions;

@@ -17,7 +17,8 @@
 
 namespace dat { inline namespace v0 {
 
-/// The common part of all completions. Copyable; refers to the endpoint without keeping it alive.
+/// The common part of all completions. Copyable; refers to the endpoint without keeping it alive. The types of
+/// completions have `operation()`: what completes. `dat_code(e.operation())` is its number in DAT.
 class completion {
 public:
   /// The endpoint of the operation. Valid until the endpoint is closed.
@@ -55,6 +56,7 @@ class send_done : public transfer {
 public:
   static constexpr std::string_view name = "send_done";
   [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] static constexpr dto_operation operation() noexcept { return dto_operation::send; }
 
   using transfer::transfer;
 };
@@ -64,6 +66,10 @@ class recv_done : public transfer {
 public:
   static constexpr std::string_view name = "recv_done";
   [[nodiscard]] std::string message() const { return text(name); }
+  /// `recv`, or `recv_with_invalidate`.
+  [[nodiscard]] dto_operation operation() const noexcept {
+    return invalidated_ != 0 ? dto_operation::recv_with_invalidate : dto_operation::recv;
+  }
   /// The key of the rmr that this message of the sender has invalidated (uDAPL 2.0 §6.6.21), and whose window is now
   /// closed; empty for other messages. `rmr::is(key)` identifies the rmr.
   [[nodiscard]] std::optional<std::uint32_t> invalidated() const noexcept {
@@ -84,6 +90,7 @@ class rdma_write_done : public transfer {
 public:
   static constexpr std::string_view name = "rdma_write_done";
   [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] static constexpr dto_operation operation() noexcept { return dto_operation::rdma_write; }
 
   using transfer::transfer;
 };
@@ -93,6 +100,7 @@ class rdma_read_done : public transfer {
 public:
   static constexpr std::string_view name = "rdma_read_done";
   [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] static constexpr dto_operation operation() noexcept { return dto_operation::rdma_read; }
 
   using transfer::transfer;
 };
@@ -158,6 +166,7 @@ class recv_immediate_done : public transfer {
 public:
   static constexpr std::string_view name = "ib::recv_immediate_done";
   [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] static constexpr dto_operation operation() noexcept { return dto_operation::recv_immediate; }
   /// The 32 bits as the peer sent them; the consumers agree on the byte order.
   [[nodiscard]] std::uint32_t immediate() const noexcept { return immediate_; }
 
@@ -175,6 +184,7 @@ class recv_write_immediate_done : public transfer {
 public:
   static constexpr std::string_view name = "ib::recv_write_immediate_done";
   [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] static constexpr dto_operation operation() noexcept { return dto_operation::recv_rdma_immediate; }
   [[nodiscard]] std::uint32_t immediate() const noexcept { return immediate_; }
 
   recv_write_immediate_done(detail::event_key key, detail::ep_core* ep, dat::cookie c, std::uint32_t bytes,
@@ -190,6 +200,7 @@ class rdma_write_immediate_done : public transfer {
 public:
   static constexpr std::string_view name = "ib::rdma_write_immediate_done";
   [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] static constexpr dto_operation operation() noexcept { return dto_operation::rdma_write_immediate; }
 
   using transfer::transfer;
 };
@@ -199,6 +210,7 @@ class fetch_and_add_done : public transfer {
 public:
   static constexpr std::string_view name = "ib::fetch_and_add_done";
   [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] static constexpr dto_operation operation() noexcept { return dto_operation::fetch_and_add; }
 
   using transfer::transfer;
 };
@@ -209,6 +221,7 @@ class compare_and_swap_done : public transfer {
 public:
   static constexpr std::string_view name = "ib::compare_and_swap_done";
   [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] static constexpr dto_operation operation() noexcept { return dto_operation::compare_and_swap; }
 
   using transfer::transfer;
 };
@@ -218,6 +231,7 @@ class atomic_write_done : public transfer {
 public:
   static constexpr std::string_view name = "ib::atomic_write_done";
   [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] static constexpr dto_operation operation() noexcept { return dto_operation::atomic_write; }
 
   using transfer::transfer;
 };
@@ -228,6 +242,7 @@ class flush_done : public transfer {
 public:
   static constexpr std::string_view name = "ib::flush_done";
   [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] static constexpr dto_operation operation() noexcept { return dto_operation::flush; }
 
   using transfer::transfer;
 };

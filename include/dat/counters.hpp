@@ -341,28 +341,11 @@ private:
     }
   }
 
-  static dto_operation operation_of(const send_done&) noexcept { return dto_operation::send; }
+  /// Receives count as one kind, whether or not the message has invalidated an rmr.
   static dto_operation operation_of(const recv_done&) noexcept { return dto_operation::recv; }
-  static dto_operation operation_of(const rdma_write_done&) noexcept { return dto_operation::rdma_write; }
-  static dto_operation operation_of(const rdma_read_done&) noexcept { return dto_operation::rdma_read; }
-  static dto_operation operation_of(const bind_done& e) noexcept { return e.operation(); }
-  static dto_operation operation_of(const ib::recv_immediate_done&) noexcept { return dto_operation::recv_immediate; }
-  static dto_operation operation_of(const ib::recv_write_immediate_done&) noexcept {
-    return dto_operation::recv_rdma_immediate;
-  }
-  static dto_operation operation_of(const ib::rdma_write_immediate_done&) noexcept {
-    return dto_operation::rdma_write_immediate;
-  }
-  static dto_operation operation_of(const ib::fetch_and_add_done&) noexcept { return dto_operation::fetch_and_add; }
-  static dto_operation operation_of(const ib::compare_and_swap_done&) noexcept {
-    return dto_operation::compare_and_swap;
-  }
-  static dto_operation operation_of(const ib::atomic_write_done&) noexcept { return dto_operation::atomic_write; }
-  static dto_operation operation_of(const ib::flush_done&) noexcept { return dto_operation::flush; }
-  static dto_operation operation_of(const ib::datagram_send_done&) noexcept { return dto_operation::send_ud; }
-  static dto_operation operation_of(const ib::datagram_recv_done&) noexcept { return dto_operation::recv_ud; }
-  static dto_operation operation_of(const ib::datagram_recv_immediate_done&) noexcept {
-    return dto_operation::recv_ud_immediate;
+  template <class E>
+  static dto_operation operation_of(const E& e) noexcept {
+    return e.operation();
   }
 
   static connection_outcome outcome_of(const established&) noexcept { return connection_outcome::established; }

@@ -197,14 +197,9 @@ inline constexpr bool is_one_of = (std::is_same_v<E, T> || ...);
 template <class E>
 [[nodiscard]] constexpr std::optional<ib_ext_type> ext_type() noexcept {
   using type = ib_ext_type;
-  if constexpr (is_one_of<E, ib::fetch_and_add_done>) return type::fetch_and_add;
-  if constexpr (is_one_of<E, ib::compare_and_swap_done>) return type::cmp_and_swap;
-  if constexpr (is_one_of<E, ib::rdma_write_immediate_done>) return type::rdma_write_immed;
-  if constexpr (is_one_of<E, ib::recv_write_immediate_done>) return type::rdma_write_immed_data;
-  if constexpr (is_one_of<E, ib::recv_immediate_done>) return type::recv_immed_data;
   if constexpr (is_one_of<E, ib::datagram_request>) return type::ud_connect_request;
-  if constexpr (is_one_of<E, ib::datagram_send_done>) return type::ud_send;
-  if constexpr (is_one_of<E, ib::datagram_recv_done, ib::datagram_recv_immediate_done>) return type::ud_recv;
+  if constexpr (requires { typename std::integral_constant<dto_operation, E::operation()>; })
+    return ib_ext_type_of(E::operation());
   return std::nullopt;
 }
 

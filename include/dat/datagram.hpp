@@ -196,6 +196,7 @@ class datagram_recv_done : public transfer {
 public:
   static constexpr std::string_view name = "ib::datagram_recv_done";
   [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] static constexpr dto_operation operation() noexcept { return dto_operation::recv_ud; }
   /// Bytes of the message itself.
   [[nodiscard]] std::size_t payload_bytes() const noexcept { return bytes() > grh::size ? bytes() - grh::size : 0; }
   /// The number of the sender's endpoint.
@@ -227,6 +228,7 @@ class datagram_recv_immediate_done : public datagram_recv_done {
 public:
   static constexpr std::string_view name = "ib::datagram_recv_immediate_done";
   [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] static constexpr dto_operation operation() noexcept { return dto_operation::recv_ud_immediate; }
   /// The 32 bits as the peer gave them; the consumers agree on the byte order.
   [[nodiscard]] std::uint32_t immediate() const noexcept { return immediate_; }
 
@@ -243,6 +245,7 @@ class datagram_send_done : public transfer {
 public:
   static constexpr std::string_view name = "ib::datagram_send_done";
   [[nodiscard]] std::string message() const { return text(name); }
+  [[nodiscard]] static constexpr dto_operation operation() noexcept { return dto_operation::send_ud; }
 
   using transfer::transfer;
 };

@@ -28,7 +28,7 @@ inline constexpr auto both = dat::remote_read | dat::remote_write;
 struct describe_binds : describe {
   using describe::operator();
   std::string operator()(const dat::recv_done& e) const {
-    return tagged(describe::operator()(e), e.invalidated().has_value());
+    return tagged(describe::operator()(e), e.operation() == dat::dto_operation::recv_with_invalidate);
   }
 };
 

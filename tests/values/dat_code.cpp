@@ -67,6 +67,25 @@ TEST_CASE("operations of the extensions have their own numbers, others have none
   SHOWS("IBX-006");
 }
 
+TEST_CASE("each type of completion has its operation", "[dat_code]") {
+  STATIC_REQUIRE(dat::send_done::operation() == dto_operation::send);
+  STATIC_REQUIRE(dat::rdma_write_done::operation() == dto_operation::rdma_write);
+  STATIC_REQUIRE(dat::rdma_read_done::operation() == dto_operation::rdma_read);
+  STATIC_REQUIRE(dat::ib::rdma_write_immediate_done::operation() == dto_operation::rdma_write_immediate);
+  STATIC_REQUIRE(dat::ib::recv_write_immediate_done::operation() == dto_operation::recv_rdma_immediate);
+  STATIC_REQUIRE(dat::ib::recv_immediate_done::operation() == dto_operation::recv_immediate);
+  STATIC_REQUIRE(dat::ib::fetch_and_add_done::operation() == dto_operation::fetch_and_add);
+  STATIC_REQUIRE(dat::ib::compare_and_swap_done::operation() == dto_operation::compare_and_swap);
+  STATIC_REQUIRE(dat::ib::atomic_write_done::operation() == dto_operation::atomic_write);
+  STATIC_REQUIRE(dat::ib::flush_done::operation() == dto_operation::flush);
+  STATIC_REQUIRE(dat::ib::datagram_send_done::operation() == dto_operation::send_ud);
+  STATIC_REQUIRE(dat::ib::datagram_recv_done::operation() == dto_operation::recv_ud);
+  STATIC_REQUIRE(dat::ib::datagram_recv_immediate_done::operation() == dto_operation::recv_ud_immediate);
+  // A write and a flush of memory are operations without a number in DAT.
+  STATIC_REQUIRE_FALSE(event_number_of<dat::ib::atomic_write_done>().has_value());
+  STATIC_REQUIRE_FALSE(event_number_of<dat::ib::flush_done>().has_value());
+}
+
 TEST_CASE("the numbers of DAT have names", "[dat_code]") {
   STATIC_REQUIRE(to_string(event_number::connection_established) == "connection_established");
   STATIC_REQUIRE(to_string(event_number::ib_ud_connection_event_established) == "ib_ud_connection_event_established");
