@@ -31,45 +31,28 @@ template <class Evds>
   return Evds{in.assume_value(), out.assume_value(), connections.assume_value()};
 }
 
-/// Creates the endpoint of dat that the arguments describe.
-[[nodiscard]] dat::expected<std::unique_ptr<ep_object>>
-make(adapter& a, pz_object* pz, const DAT_EP_PARAM& p, srq_object* srq, const dat::ep_attributes& attributes) noexcept {
-  const auto wrap = [&a](auto made) -> dat::expected<std::unique_ptr<ep_object>> {
-    if (!made) return made.assume_error();
-    return make_object<ep_object>(a, std::move(made).assume_value());
-  };
-  if (p.ep_attr.service_type != DAT_SERVICE_TYPE_RC) {
-    const auto evds = feeds<dat::ib::datagram_evds>(a, p.recv_evd_handle, p.request_evd_handle, p.connect_evd_handle);
-    if (!evds) return evds.assume_error();
-    if (!pz) return dat::error(return_type::invalid_handle, return_subtype::handle_pz); // it has no unconfigured state
-    if (srq) return dat::error(return_type::model_not_supported);
-    return wrap(pz->pz.create_ep<dat::ud>(evds.assume_value(), attributes));
+/// Creates an endpoint by `create(attributes)`. Small requests of a configured one carry their data, as with OFA's
+/// provider, where the adapter can.
+template <class Create>
+[[nodiscard]] auto create_with_inline(bool configured, dat::ep_attributes attributes, Create create) noexcept {
+  for (const std::uint32_t bytes : {256U, 64U}) { // no verb tells how many an adapter can
+    if (!configured) break;
+    attributes.max_inline = bytes;
+    auto made = create(attributes);
+    if (made || made.assume_error().type() != return_type::invalid_parameter) return made;
   }
-  const auto evds = feeds<dat::ep_evds>(a, p.recv_evd_handle, p.request_evd_handle, p.connect_evd_handle);
-  if (!evds) return evds.assume_error();
-  const dat::ep_evds& to = evds.assume_value();
-  const auto plain = [&](auto made) -> dat::expected<dat::ep<dat::rc>> { // an ep with an srq is an ep
-    if (!made) return made.assume_error();
-    return dat::ep<dat::rc>(std::move(made).assume_value());
-  };
-  if (srq)
-    return wrap(pz ? plain(pz->pz.create_ep<dat::rc>(to, srq->srq, attributes))
-                   : plain(a.ia.create_ep<dat::rc>(to, srq->srq, attributes)));
-  return wrap(pz ? pz->pz.create_ep<dat::rc>(to, attributes) : a.ia.create_ep<dat::rc>(to, attributes));
+  attributes.max_inline = 0;
+  return create(attributes);
 }
 
-/// As `make`. Small requests of a configured endpoint carry their data, as with OFA's provider, where the adapter can.
-[[nodiscard]] dat::expected<std::unique_ptr<ep_object>> make_with_inline(adapter& a, pz_object* pz,
-                                                                         const DAT_EP_PARAM& p, srq_object* srq,
-                                                                         dat::ep_attributes attributes) noexcept {
-  if (pz && p.recv_evd_handle && p.request_evd_handle && p.connect_evd_handle)
-    for (const std::uint32_t bytes : {256U, 64U}) { // no verb tells how many an adapter can
-      attributes.max_inline = bytes;
-      auto made = make(a, pz, p, srq, attributes);
-      if (made || made.assume_error().type() != return_type::invalid_parameter) return made;
-    }
-  attributes.max_inline = 0;
-  return make(a, pz, p, srq, attributes);
+/// Creates an endpoint at a zone or an ia, with or without a shared queue.
+template <class Parent>
+[[nodiscard]] dat::expected<dat::ep<dat::rc>> create_rc(Parent& at, const dat::ep_evds& evds, const srq_object* queue,
+                                                        const dat::ep_attributes& attributes) noexcept {
+  if (!queue) return at.template create_ep<dat::rc>(evds, attributes);
+  auto made = at.template create_ep<dat::rc>(evds, queue->srq, attributes);
+  if (!made) return made.assume_error();
+  return dat::ep<dat::rc>(std::move(made).assume_value()); // an ep with an srq is an ep
 }
 
 [[nodiscard]] DAT_RETURN create_ep(const entry_call<adapter>& a, DAT_PZ_HANDLE pz, DAT_EVD_HANDLE recv,
@@ -93,12 +76,24 @@ make(adapter& a, pz_object* pz, const DAT_EP_PARAM& p, srq_object* srq, const da
   param.connect_evd_handle = connect;
   param.srq_handle = srq;
   if (attr) param.ep_attr = *attr;
-  auto made = make_with_inline(*a, zone.get(), param, queue.get(), *attributes);
-  if (!made) return word(made);
-  std::unique_ptr<ep_object> e = std::move(made).assume_value();
-  if (!e) return a.no_memory();
-  e->param = param;
-  return issue(*a, std::move(e), ep, DCNT_IA_EP_CREATE, a.name());
+  const bool configured = zone && recv && request && connect;
+  if (param.ep_attr.service_type != DAT_SERVICE_TYPE_RC) {
+    const auto evds = feeds<dat::ib::datagram_evds>(*a, recv, request, connect);
+    if (!evds) return word(evds);
+    if (!zone) return a.bad_handle(return_subtype::handle_pz); // it has no unconfigured state
+    if (queue) return a.refuse(return_type::model_not_supported);
+    auto made = create_with_inline(configured, *attributes, [&](const dat::ep_attributes& with) {
+      return zone->pz.create_ep<dat::ud>(evds.assume_value(), with);
+    });
+    return issue<ep_object>(*a, std::move(made), ep, DCNT_IA_EP_CREATE, a.name(), param);
+  }
+  const auto evds = feeds<dat::ep_evds>(*a, recv, request, connect);
+  if (!evds) return word(evds);
+  auto made = create_with_inline(configured, *attributes, [&](const dat::ep_attributes& with) {
+    return zone ? create_rc(zone->pz, evds.assume_value(), queue.get(), with)
+                : create_rc(a->ia, evds.assume_value(), queue.get(), with);
+  });
+  return issue<ep_object>(*a, std::move(made), ep, DCNT_IA_EP_CREATE, a.name(), param);
 }
 
 /// The changes that a mask names.
@@ -130,34 +125,30 @@ make(adapter& a, pz_object* pz, const DAT_EP_PARAM& p, srq_object* srq, const da
   }
   if (has(DAT_EP_FIELD_COMM)) to.comm = dat::communicator{p.comm.domain, p.comm.type, p.comm.protocol};
   const bool with_srq = e.param.srq_handle != DAT_HANDLE_NULL;
-  DAT_EP_ATTR merged = from_attributes(e.rc.attributes(), false, with_srq);
+  DAT_EP_ATTR named{}; // what the mask does not name stays 0, the default of each
   const DAT_EP_ATTR& in = p.ep_attr;
-  if (has(DAT_EP_FIELD_EP_ATTR_QOS)) merged.qos = in.qos;
-  if (has(DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS)) merged.recv_completion_flags = in.recv_completion_flags;
-  if (has(DAT_EP_FIELD_EP_ATTR_REQUEST_COMPLETION_FLAGS)) merged.request_completion_flags = in.request_completion_flags;
-  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS)) merged.max_recv_dtos = in.max_recv_dtos;
-  if (has(DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS)) merged.max_request_dtos = in.max_request_dtos;
-  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RECV_IOV)) merged.max_recv_iov = in.max_recv_iov;
-  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IN)) merged.max_rdma_read_in = in.max_rdma_read_in;
-  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_OUT)) merged.max_rdma_read_out = in.max_rdma_read_out;
-  constexpr auto iovs = DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_IOV | DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IOV |
-                        DAT_EP_FIELD_EP_ATTR_MAX_RDMA_WRITE_IOV;
-  if (has(iovs)) {
-    merged.max_request_iov = has(DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_IOV) ? in.max_request_iov : 0;
-    merged.max_rdma_read_iov = has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IOV) ? in.max_rdma_read_iov : 0;
-    merged.max_rdma_write_iov = has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_WRITE_IOV) ? in.max_rdma_write_iov : 0;
-  }
-  constexpr auto sizes = DAT_EP_FIELD_EP_ATTR_MAX_MESSAGE_SIZE | DAT_EP_FIELD_EP_ATTR_MAX_RDMA_SIZE;
-  if (has(sizes)) {
-    merged.max_message_size = has(DAT_EP_FIELD_EP_ATTR_MAX_MESSAGE_SIZE) ? in.max_message_size : 0;
-    merged.max_rdma_size = has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_SIZE) ? in.max_rdma_size : 0;
-  }
-  if (has(DAT_EP_FIELD_EP_ATTR_NUM_TRANSPORT_ATTR)) merged.ep_transport_specific_count = in.ep_transport_specific_count;
-  if (has(DAT_EP_FIELD_EP_ATTR_NUM_PROVIDER_ATTR)) merged.ep_provider_specific_count = in.ep_provider_specific_count;
+  if (has(DAT_EP_FIELD_EP_ATTR_QOS)) named.qos = in.qos;
+  if (has(DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS)) named.recv_completion_flags = in.recv_completion_flags;
+  if (has(DAT_EP_FIELD_EP_ATTR_REQUEST_COMPLETION_FLAGS)) named.request_completion_flags = in.request_completion_flags;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS)) named.max_recv_dtos = in.max_recv_dtos;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_DTOS)) named.max_request_dtos = in.max_request_dtos;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RECV_IOV)) named.max_recv_iov = in.max_recv_iov;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_IOV)) named.max_request_iov = in.max_request_iov;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IOV)) named.max_rdma_read_iov = in.max_rdma_read_iov;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_WRITE_IOV)) named.max_rdma_write_iov = in.max_rdma_write_iov;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IN)) named.max_rdma_read_in = in.max_rdma_read_in;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_OUT)) named.max_rdma_read_out = in.max_rdma_read_out;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_MESSAGE_SIZE)) named.max_message_size = in.max_message_size;
+  if (has(DAT_EP_FIELD_EP_ATTR_MAX_RDMA_SIZE)) named.max_rdma_size = in.max_rdma_size;
+  if (has(DAT_EP_FIELD_EP_ATTR_NUM_TRANSPORT_ATTR)) named.ep_transport_specific_count = in.ep_transport_specific_count;
+  if (has(DAT_EP_FIELD_EP_ATTR_NUM_PROVIDER_ATTR)) named.ep_provider_specific_count = in.ep_provider_specific_count;
   if (has(DAT_EP_FIELD_EP_ATTR_SERVICE_TYPE) && in.service_type != DAT_SERVICE_TYPE_RC)
     return refuse(return_type::model_not_supported, return_subtype::none, call);
-  const auto attributes = to_attributes(&merged, with_srq);
+  const auto attributes = to_attributes(&named, with_srq);
   if (!attributes) return bad_argument(3, call);
+  constexpr auto iovs = DAT_EP_FIELD_EP_ATTR_MAX_REQUEST_IOV | DAT_EP_FIELD_EP_ATTR_MAX_RDMA_READ_IOV |
+                        DAT_EP_FIELD_EP_ATTR_MAX_RDMA_WRITE_IOV;
+  constexpr auto sizes = DAT_EP_FIELD_EP_ATTR_MAX_MESSAGE_SIZE | DAT_EP_FIELD_EP_ATTR_MAX_RDMA_SIZE;
   // Only what the mask has, so that the rest stays even where its change is not allowed now.
   if (has(DAT_EP_FIELD_EP_ATTR_QOS)) to.qos = attributes->qos;
   if (has(DAT_EP_FIELD_EP_ATTR_RECV_COMPLETION_FLAGS)) to.recv_completion = attributes->recv_completion;

@@ -162,40 +162,33 @@ void read_link(adapter& a, DAT_UINT64* values) noexcept {
   }
 }
 
-/// Reads the counters of one object, and calls `take(number, value)` with those that `which` names. `more`: what is
-/// added to them.
-template <class Counters, std::size_t N, class Take>
-[[nodiscard]] DAT_RETURN read(Counters& counters, const DAT_UINT64 (&more)[N], int which, bool reset, const char* call,
-                              Take take) noexcept {
-  constexpr int all = static_cast<int>(N);
-  if (which < 0 || which > all) return bad_argument(3, call);
-  for (std::size_t i = 0; i < N; ++i)
-    if (which == all || which == static_cast<int>(i)) take(i, more[i] + counters.read(i, reset));
-  return success;
-}
-
-/// Reads the counters of an ia, an endpoint or an evd. `take(names, number, value)`.
+/// Reads the counters of an ia, an endpoint or an evd: the one with the number `which`, or all. `take(names, number,
+/// value)`.
 template <class Take>
 [[nodiscard]] DAT_RETURN read_counters(DAT_HANDLE of, int which, bool reset, const char* call, Take take) noexcept {
   const section here;
-  const auto with = [&](std::string_view names) {
-    return [&take, names](std::size_t number, DAT_UINT64 value) { take(names, number, value); };
+  const auto read = [&](std::string_view names, int all, auto value) {
+    if (which < 0 || which > all) return bad_argument(3, call);
+    for (int i = 0; i < all; ++i)
+      if (which == all || which == i) take(names, i, value(static_cast<std::size_t>(i)));
+    return success;
   };
   if (const call_on<ep_object> e(of); e) {
-    constexpr DAT_UINT64 more[DCNT_EP_ALL_COUNTERS] = {};
     const post_to no_request(of, handle::requests), no_receive(of, handle::receives);
-    return read(e->counters, more, which, reset, call, with(ep_names));
+    return read(ep_names, DCNT_EP_ALL_COUNTERS, [&](std::size_t i) { return e->counters.read(i, reset); });
   }
-  if (const call_on<evd_object> e(of); e) {
-    DAT_UINT64 more[DCNT_EVD_ALL_COUNTERS] = {};
-    for (const auto each : {DCNT_EVD_DEQUEUE_FOUND, DCNT_EVD_DEQUEUE_NOT_FOUND})
-      more[DCNT_EVD_DEQUEUE] += e->counters.read(each, false);
-    return read(e->counters, more, which, reset, call, with(evd_names));
-  }
+  if (const call_on<evd_object> e(of); e)
+    return read(evd_names, DCNT_EVD_ALL_COUNTERS, [&](std::size_t i) {
+      DAT_UINT64 value = e->counters.read(i, reset);
+      if (i == DCNT_EVD_DEQUEUE) // which is not counted itself
+        for (const auto each : {DCNT_EVD_DEQUEUE_FOUND, DCNT_EVD_DEQUEUE_NOT_FOUND})
+          value += e->counters.read(each, false);
+      return value;
+    });
   if (const call_on<adapter> a(of); a) {
-    DAT_UINT64 more[DCNT_IA_ALL_COUNTERS] = {};
-    read_link(*a, more);
-    return read(a->counters, more, which, reset, call, with(ia_names));
+    DAT_UINT64 link[DCNT_IA_ALL_COUNTERS] = {};
+    read_link(*a, link);
+    return read(ia_names, DCNT_IA_ALL_COUNTERS, [&](std::size_t i) { return link[i] + a->counters.read(i, reset); });
   }
   return bad_handle(return_subtype::handle1, call);
 }
@@ -203,12 +196,11 @@ template <class Take>
 [[nodiscard]] DAT_RETURN query_counters(DAT_HANDLE of, int which, DAT_UINT64* out, int reset) noexcept {
   static constexpr const char* call = "dat_ib_query_counters";
   if (!out) return bad_argument(4, call);
-  return read_counters(of, which, reset != 0, call,
-                       [&](std::string_view, std::size_t, DAT_UINT64 value) { *out++ = value; });
+  return read_counters(of, which, reset != 0, call, [&](std::string_view, int, DAT_UINT64 value) { *out++ = value; });
 }
 
 [[nodiscard]] DAT_RETURN print_counters(DAT_HANDLE of, int which, int reset) noexcept {
-  const auto print = [](std::string_view names, std::size_t number, DAT_UINT64 value) {
+  const auto print = [](std::string_view names, int number, DAT_UINT64 value) {
     for (; number != 0; --number) names.remove_prefix(names.find(' ') + 1);
     const std::string_view name = names.substr(0, names.find(' '));
     std::printf("%-28.*s %llu\n", static_cast<int>(name.size()), name.data(), static_cast<unsigned long long>(value));
@@ -251,43 +243,37 @@ template <class Take>
 template <class Argument> // in a list, enumerators are numbers
 using in_list = std::conditional_t<std::is_enum_v<Argument>, int, Argument>;
 
-/// Calls an operation with its arguments from the list.
-template <class... Arguments>
-[[nodiscard]] DAT_RETURN apply(DAT_RETURN (*operation)(DAT_HANDLE, Arguments...) noexcept, DAT_HANDLE named,
-                               va_list args) noexcept {
-  // In braces, so that they are taken in their order.
-  const std::tuple<Arguments...> taken{static_cast<Arguments>(va_arg(args, in_list<Arguments>))...};
-  return std::apply([&](const Arguments&... arguments) { return operation(named, arguments...); }, taken);
-}
+template <auto Operation>
+struct operation;
+template <class... Arguments, DAT_RETURN (*Operation)(DAT_HANDLE, Arguments...) noexcept>
+struct operation<Operation> {
+  /// Calls the operation with its arguments from the list.
+  static DAT_RETURN call(DAT_HANDLE named, [[maybe_unused]] va_list args) noexcept {
+    // In braces, so that they are taken in their order.
+    const std::tuple<Arguments...> taken{static_cast<Arguments>(va_arg(args, in_list<Arguments>))...};
+    return std::apply([&](const Arguments&... arguments) { return Operation(named, arguments...); }, taken);
+  }
+};
+
+constexpr std::pair<DAT_IB_OP, DAT_RETURN (*)(DAT_HANDLE, va_list) noexcept> extended_operations[] = {
+    {DAT_IB_FETCH_AND_ADD_OP, operation<fetch_and_add>::call},
+    {DAT_IB_CMP_AND_SWAP_OP, operation<compare_and_swap>::call},
+    {DAT_IB_RDMA_WRITE_IMMED_OP, operation<write_immediate>::call},
+    {DAT_IB_UD_SEND_OP, operation<send_datagram>::call},
+    {DAT_IB_UD_AH_FREE_OP, operation<free_peer>::call},
+    {DAT_IB_UD_CM_FREE_OP, operation<free_connection>::call},
+    {DAT_IB_QUERY_COUNTERS_OP, operation<query_counters>::call},
+    {DAT_IB_PRINT_COUNTERS_OP, operation<print_counters>::call},
+    {DAT_IB_START_COUNTERS_OP, operation<sample_counters>::call},
+    {DAT_IB_STOP_COUNTERS_OP, operation<sample_counters>::call},
+    {DAT_IB_OPEN_QUERY_OP, operation<open_query>::call},
+    {DAT_IB_CLOSE_QUERY_OP, operation<close_query>::call},
+};
 
 DAT_RETURN extended_operation(DAT_HANDLE named, DAT_EXTENDED_OP op, va_list args) {
-  switch (static_cast<int>(op)) {
-  case DAT_IB_FETCH_AND_ADD_OP:
-    return apply(fetch_and_add, named, args);
-  case DAT_IB_CMP_AND_SWAP_OP:
-    return apply(compare_and_swap, named, args);
-  case DAT_IB_RDMA_WRITE_IMMED_OP:
-    return apply(write_immediate, named, args);
-  case DAT_IB_UD_SEND_OP:
-    return apply(send_datagram, named, args);
-  case DAT_IB_UD_AH_FREE_OP:
-    return apply(free_peer, named, args);
-  case DAT_IB_UD_CM_FREE_OP:
-    return free_connection(named);
-  case DAT_IB_QUERY_COUNTERS_OP:
-    return apply(query_counters, named, args);
-  case DAT_IB_PRINT_COUNTERS_OP:
-    return apply(print_counters, named, args);
-  case DAT_IB_START_COUNTERS_OP:
-  case DAT_IB_STOP_COUNTERS_OP:
-    return apply(sample_counters, named, args);
-  case DAT_IB_OPEN_QUERY_OP:
-    return apply(open_query, named, args);
-  case DAT_IB_CLOSE_QUERY_OP:
-    return close_query(named);
-  default: // collective operations, too
-    return refuse(return_type::model_not_supported, return_subtype::none, "dat_extension_op");
-  }
+  for (const auto& [number, call] : extended_operations)
+    if (op == static_cast<DAT_EXTENDED_OP>(number)) return call(named, args);
+  return refuse(return_type::model_not_supported, return_subtype::none, "dat_extension_op"); // collective ones, too
 }
 
 } // namespace

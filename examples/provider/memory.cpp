@@ -57,11 +57,6 @@ template <class Sync>
   return success;
 }
 
-[[nodiscard]] DAT_RETURN create_rmr(const entry_call<pz_object>& zone, dat::expected<dat::rmr> made,
-                                    DAT_RMR_HANDLE* rmr) noexcept {
-  return issue<rmr_object>(zone->ia, std::move(made), rmr, DCNT_IA_RMR_CREATE, zone.name(), zone->self);
-}
-
 [[nodiscard]] DAT_RETURN create_lmr(const entry_call<adapter>& a, DAT_MEM_TYPE type, DAT_REGION_DESCRIPTION what,
                                     DAT_VLEN length, DAT_PZ_HANDLE pz, DAT_MEM_PRIV_FLAGS privileges,
                                     DAT_VA_TYPE va_type, DAT_LMR_HANDLE* lmr, DAT_LMR_CONTEXT* lmr_context,
@@ -203,10 +198,12 @@ void add_memory_entries(DAT_PROVIDER& table) noexcept {
       });
 
   table.rmr_create_func = entry<pz_object, "dat_rmr_create">([](auto& zone, DAT_RMR_HANDLE* rmr) {
-    return rmr ? create_rmr(zone, zone->pz.create_rmr(), rmr) : zone.bad_argument(2);
+    if (!rmr) return zone.bad_argument(2);
+    return issue<rmr_object>(zone->ia, zone->pz.create_rmr(), rmr, DCNT_IA_RMR_CREATE, zone.name(), zone->self);
   });
   table.rmr_create_for_ep_func = entry<pz_object, "dat_rmr_create_for_ep">([](auto& zone, DAT_RMR_HANDLE* rmr) {
-    return rmr ? create_rmr(zone, zone->pz.create_rmr_for_ep(), rmr) : zone.bad_argument(2);
+    if (!rmr) return zone.bad_argument(2);
+    return issue<rmr_object>(zone->ia, zone->pz.create_rmr_for_ep(), rmr, DCNT_IA_RMR_CREATE, zone.name(), zone->self);
   });
   table.rmr_query_func = query<rmr_object, "dat_rmr_query", DAT_RMR_FIELD_ALL>([](auto& r) { return parameters(r); });
   table.rmr_bind_func = entry<rmr_object, "dat_rmr_bind", bind>();

@@ -22,6 +22,7 @@
 #include <span>
 #include <string>
 #include <sys/socket.h>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 
@@ -39,34 +40,29 @@ struct conf_line {
   bool loaded = false; ///< from dat_provider_init to dat_provider_fini
 };
 
-/// The counters of one kind of object (extended operation QUERY_COUNTERS). Threads that count at once may lose a count.
-template <std::size_t N>
+/// The counters of one kind of object (extended operation QUERY_COUNTERS). Atomic ones may lose a count of threads that
+/// count at once; others are guarded by a lock.
+template <std::size_t N, class Word = std::atomic<std::uint64_t>>
 class tallies {
 public:
-  void add(std::size_t which) noexcept {
-    values_[which].store(values_[which].load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  void add(std::size_t which, std::uint64_t n = 1) noexcept {
+    if constexpr (is_atomic)
+      values_[which].store(values_[which].load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+    else
+      values_[which] += n;
   }
   /// A counter; with `reset` it begins again.
   [[nodiscard]] std::uint64_t read(std::size_t which, bool reset) noexcept {
-    return reset ? values_[which].exchange(0, std::memory_order_relaxed)
-                 : values_[which].load(std::memory_order_relaxed);
+    if (!reset) return values_[which];
+    if constexpr (is_atomic)
+      return values_[which].exchange(0);
+    else
+      return std::exchange(values_[which], 0);
   }
 
 private:
-  std::array<std::atomic<std::uint64_t>, N> values_{};
-};
-
-/// The same for counters that a lock guards.
-template <std::size_t N>
-class guarded_tallies {
-public:
-  void add(std::size_t which, std::uint64_t n = 1) noexcept { values_[which] += n; }
-  [[nodiscard]] std::uint64_t read(std::size_t which, bool reset) noexcept {
-    return reset ? std::exchange(values_[which], 0) : values_[which];
-  }
-
-private:
-  std::array<std::uint64_t, N> values_{};
+  static constexpr bool is_atomic = !std::is_same_v<Word, std::uint64_t>;
+  std::array<Word, N> values_{};
 };
 
 /// A copy of a peer's private data, of which rdma_cm carries fewer than 256 bytes.
@@ -162,10 +158,10 @@ struct srq_object : object_of<DAT_HANDLE_TYPE_SRQ, return_subtype::handle_srq> {
 };
 
 struct ep_object : object_of<DAT_HANDLE_TYPE_EP, return_subtype::handle_ep> {
-  ep_object(adapter& of, dat::ep<dat::rc> made) noexcept
-      : object_of(of), rc(std::move(made)), ref(rc), max_inline(rc.attributes().max_inline) {}
-  ep_object(adapter& of, dat::ep<dat::ud> made) noexcept
-      : object_of(of), ud(std::move(made)), ref(ud), max_inline(ud.max_inline()) {}
+  ep_object(adapter& of, dat::ep<dat::rc> made, const DAT_EP_PARAM& given = {}) noexcept
+      : object_of(of), rc(std::move(made)), ref(rc), max_inline(rc.attributes().max_inline), param(given) {}
+  ep_object(adapter& of, dat::ep<dat::ud> made, const DAT_EP_PARAM& given) noexcept
+      : object_of(of), ud(std::move(made)), ref(ud), max_inline(ud.max_inline()), param(given) {}
   [[nodiscard]] bool is_datagram() const noexcept { return static_cast<bool>(ud); }
   void issued() noexcept override {
     (void)(is_datagram() ? ud.set_context(dat::cookie(self)) : rc.set_context(dat::cookie(self)));
@@ -185,11 +181,11 @@ struct ep_object : object_of<DAT_HANDLE_TYPE_EP, return_subtype::handle_ep> {
   bool made_for_request = false;  ///< by a psp or an rsp
   // A post to a queue guards the region that was posted last, that of the next post usually, and the queue's counters.
   const known_region* known[2] = {&no_region, &no_region};
-  guarded_tallies<DCNT_EP_ALL_COUNTERS> counters;
+  tallies<DCNT_EP_ALL_COUNTERS, std::uint64_t> counters;
   std::atomic<bool> stopped[2] = {true, true}; ///< no post can begin
 
   std::mutex mutex; ///< guards the following
-  DAT_EP_PARAM param{};
+  DAT_EP_PARAM param;
   sockaddr_storage local{}; ///< where param points to
   sockaddr_storage remote{};
   kept_data private_data; ///< of the last connection event
