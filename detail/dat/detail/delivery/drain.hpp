@@ -259,11 +259,13 @@ template <streams S, class Visitor>
     work_entry* named;
     if (!entries.find(name, named)) continue;
     const ibv_wc* c = r.first;
+    int left = r.count;
     do {
       if (!visit_ready<S>(ep, *c, *posted, visit)) --taken;
       ++posted;
-    } while (++c != r.end && load_plain(named->wr_id) == name);
-    taken += static_cast<std::size_t>(c - r.first);
+      ++c;
+    } while (--left != 0 && load_plain(named->wr_id) == name);
+    taken += static_cast<std::size_t>(r.count - left);
   }
   return taken;
 }
@@ -376,6 +378,7 @@ template <streams S, class Visitor>
   const found what = e.take_ready(one, several, static_cast<int>(min(max, at_once)));
   if (what == found::one) [[likely]] // a maximum of 1 is for take_merged, so the device has no second completion
     return visit_only<S>(one, *several.wc(), visit) ? 1 : 0;
+  if (what == found::last) return visit_several<S>(e.entries(), several, visit);
   return drain_found<S>(e, visit, max, what, one, several);
 }
 

@@ -144,6 +144,10 @@ private:
   [[nodiscard, gnu::always_inline]] found take_locked(ready_completion& out, Copy copy) noexcept;
   [[nodiscard, gnu::always_inline]] found take_locked(ready_completion& one, ready_completions& several,
                                                       int max) noexcept;
+  /// Whether the completion `c` of `e` is an ordinary success of a running connection, so that it bypasses the ring.
+  [[nodiscard, gnu::always_inline]] bool is_ready(const ibv_wc& c, const work_entry& e) const noexcept {
+    return is_plain_success(e, c) && e.ring().owner().may_bypass_ring(this);
+  }
   /// Whether completions bypass the ring, although the lock has marks. Removes the mark of an empty ring.
   [[nodiscard]] bool bypasses_ring() noexcept;
   /// The rest of take_locked, for completions that are not ordinary successes of a running connection. Handles the `n`
@@ -155,8 +159,8 @@ private:
   /// connection: returns `one` or `copied`. Otherwise returns `none`.
   template <class Copy>
   [[nodiscard, gnu::always_inline]] found take_only(int n, const ibv_wc& c, ready_completion& out, Copy copy) noexcept;
-  /// The rest of take_locked for several completions.
-  [[nodiscard]] found take_several(ready_completions& out, int n, int max) noexcept;
+  /// The rest of take_locked, for the `n` completions of `out` from `c` on.
+  [[nodiscard]] found take_several(ready_completions& out, ibv_wc* c, int n, int max) noexcept;
   /// Whether a receive of a shared queue may bypass the ring. `ep` is its endpoint, or null. Names the life of the
   /// endpoint in `c`.
   [[nodiscard]] bool take_shared(ibv_wc& c, const completion_owner* ep) const noexcept;
@@ -243,10 +247,16 @@ inline merged_evd::found merged_evd::take_locked(ready_completion& out, Copy cop
 }
 
 inline merged_evd::found merged_evd::take_locked(ready_completion& one, ready_completions& several, int max) noexcept {
-  const int n = poll(max, several.wc());
-  if (take_only(n, *several.wc(), one, copies_none{}) == found::one) [[likely]]
+  ibv_wc* c = several.wc();
+  const int n = poll(max, c);
+  if (take_only(n, *c, one, copies_none{}) == found::one) [[likely]]
     return found::one;
-  return n == 0 ? found::none : take_several(several, n, max);
+  work_entry* e;
+  if (n > 1 && find(*c, e) && is_ready(*c, *e)) {
+    c += several.add_run(entries(), e, c, n);
+    if (c == several.wc() + n) return n == max ? found::some : found::last;
+  }
+  return n == 0 ? found::none : take_several(several, c, n, max);
 }
 
 template <class Copy>

@@ -283,21 +283,21 @@ DAT_DECL bool merged_evd::take_at_once(work_kind kind, const completion_owner* o
   return false;
 }
 
-DAT_DECL merged_evd::found merged_evd::take_several(ready_completions& out, int n, int max) noexcept {
+DAT_DECL merged_evd::found merged_evd::take_several(ready_completions& out, ibv_wc* c, int n, int max) noexcept {
   const work_entries entries = this->entries();
   ibv_wc* const wc = out.wc();
   bool queued = false;
   bool woken = false;
-  for (; n > 0; n = poll(max, wc)) {
-    for (ibv_wc* c = wc; c < wc + n;) {
+  for (; n > 0; n = poll(max, c = wc)) {
+    while (c < wc + n) {
       work_entry* e;
       if (!entries.find(c->wr_id, e)) { // the endpoint has ended or was reset
         ++c;
         continue;
       }
       // Once a completion is in the ring, the completions after it go to the ring, too.
-      if (!queued && is_plain_success(*e, *c) && e->ring().owner().may_bypass_ring(this)) [[likely]] {
-        c += out.add_run(entries, e, c, wc + n) - c;
+      if (!queued && is_ready(*c, *e)) [[likely]] {
+        c += out.add_run(entries, e, c, static_cast<int>(wc + n - c));
         continue;
       }
       completion_owner* const ep =

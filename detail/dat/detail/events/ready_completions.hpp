@@ -56,12 +56,12 @@ struct ready_completion {
 class ready_completions {
 public:
   static constexpr int most = 32;
-  /// The completions from `first` to before `end`, and the work that they complete.
+  /// `count` completions from `first` on, and the work that they complete.
   struct run {
     completion_owner* ep;
     const ibv_wc* first;
-    const ibv_wc* end;
     const posted_work* posted;
+    int count;
   };
 
   ready_completions() noexcept {} // leaves the arrays uninitialised: only added elements are read
@@ -78,28 +78,28 @@ public:
   [[nodiscard]] ibv_wc* wc() noexcept { return wc_; }
 
   // The following are called with the lock of the evd held, so that no endpoint can end.
-  /// Adds the completion `c`, of `e`, and those behind it up to `end` that are ordinary successes of the same queue.
-  /// They need no check of their own, and the last one frees the entries of all. Returns the next completion.
-  [[nodiscard]] const ibv_wc* add_run(const work_entries& entries, work_entry* e, const ibv_wc* c,
-                                      const ibv_wc* end) noexcept {
+  /// Adds the completion `c`, of `e`, and those behind it that are ordinary successes of the same queue, of the
+  /// `n` completions from `c` on. They need no check of their own, and the last one frees the entries of all. Returns
+  /// their number.
+  int add_run(const work_entries& entries, work_entry* e, const ibv_wc* c, int n) noexcept {
     work_ring& ring = e->ring();
     run& added = add(ring.owner(), c);
     posted_work* posted = posted_ + (c - wc_);
     added.posted = posted;
+    int left = n;
     work_entry* last;
     do {
       ::new (static_cast<void*>(posted++)) posted_work(e->posted);
       last = e;
-    } while (++c != end && follows(entries, *last, *c, e) && is_plain_success(*e, *c));
-    added.end = c;
+    } while (--left != 0 && follows(entries, *last, *++c, e) && is_plain_success(*e, *c));
     ring.retire_next(*last);
-    return c;
+    return added.count = n - left;
   }
   /// Adds the completion `c` alone.
   void add_one(completion_owner& ep, const posted_work& posted, const ibv_wc* c) noexcept {
     run& added = add(ep, c);
     added.posted = ::new (static_cast<void*>(posted_ + (c - wc_))) posted_work(posted);
-    added.end = c + 1;
+    added.count = 1;
   }
 
   [[nodiscard]] bool empty() const noexcept { return runs_ == 0; }
@@ -112,7 +112,9 @@ private:
   [[nodiscard, gnu::always_inline]] static bool follows(const work_entries& entries, const work_entry& last,
                                                         const ibv_wc& c, work_entry*& e) noexcept {
     e = last.next;
-    return load_plain(e->wr_id) == c.wr_id || (entries.find(c.wr_id, e) && e->queue == last.queue);
+    if (load_plain(e->wr_id) == c.wr_id) [[likely]]
+      return true;
+    return entries.find(c.wr_id, e) && e->queue == last.queue;
   }
   [[nodiscard]] run& add(completion_owner& ep, const ibv_wc* c) noexcept {
     ep.object().add_ref();
