@@ -318,6 +318,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, metavar="S", help="chooses faults, times, sizes and ends; printed")
     parser.add_argument("--services", default="", help="only these services, with commas between")
     parser.add_argument("--faults", default="", help="only these faults, with commas between: " + ", ".join(faults.KINDS))
+    parser.add_argument("--cpus", type=int, default=2, metavar="N", help="processors of the lab's machine; 2 unless given")
     parser.add_argument("--program", required=True, help="the program soak")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -336,7 +337,7 @@ def main() -> int:
     words = ["--minutes", options.minutes, "--seed", options.seed, "--services", options.services, "--faults", options.faults]
     command = [sys.executable, __file__, "--inside", "--program", options.program, *words]
     limit = options.minutes * 60 + 4 * PATIENCE
-    lab = [LAB, "--memory", 2048, "--timeout", limit, "--", *command]
+    lab = [LAB, "--cpus", options.cpus, "--memory", 2048, "--timeout", limit, "--", *command]
     print(f"seed {options.seed}", flush=True)
     return subprocess.run([str(word) for word in lab], check=False).returncode
 

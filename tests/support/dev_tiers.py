@@ -35,6 +35,7 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "hosts": tier_hosts,
     "provider": tier_provider,
     "worlds": tier_worlds,
+    "soak": tier_soak,
     "sanitizers": tier_sanitizers,
     "fuzz": tier_fuzz,
     "clang": tier_clang,
@@ -45,7 +46,7 @@ TIERS: dict[str, Callable[[tally], None]] = {
     "conformance": tier_conformance,  # this tier is last, because it reads the results of the others
 }
 # Tiers that run only on request: `unit`, whose work the others include, the same as a checked build and with trace points, more
-# schedules, the lab's slower tests and more options of compilers, the soak, all device tests on Soft-iWARP and on another kernel,
+# schedules, the lab's slower tests and more options of compilers, all device tests on Soft-iWARP and on another kernel,
 # flushes with a newer rdma-core, rails over links that fail, other architectures, whose packages and emulator it gets, their device
 # tests in emulated machines, a sample of mutants, and what a release needs.
 ON_DEMAND: dict[str, Callable[[tally], None]] = {
@@ -54,7 +55,6 @@ ON_DEMAND: dict[str, Callable[[tally], None]] = {
     "traced": tier_traced,
     "schedules": tier_schedules,
     "full": tier_full,
-    "soak": tier_soak,
     "siw": tier_siw,
     "linux-6.12": tier_linux_612,
     "rdma-core": tier_rdma_core,
@@ -71,7 +71,7 @@ ON_DEMAND: dict[str, Callable[[tally], None]] = {
 WORLDS = ["device", *other_worlds.WORLDS]  # the tiers that run all device tests of a world
 # Tiers that build nothing more after the tier before them, or in folders of their own, and use one core or less. The
 # first tiers can run while the others are built, so that little work is left for one core at the end.
-BESIDE = {"lint", "readme", "lab", "device", "datcp", "tools", "hosts", "provider", "worlds", "consume", "compile_time"}
+BESIDE = {"lint", "readme", "lab", "device", "datcp", "tools", "hosts", "provider", "worlds", "soak", "consume", "compile_time"}
 
 
 def command_test(arguments: list[str]) -> int:
