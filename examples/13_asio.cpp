@@ -18,6 +18,7 @@ struct echo {
   dat::asio::notifier& notifier;
   std::array<char, 64> chars{};
   dat::lmr<char, rights.value> memory{};
+  std::size_t half = 0; // where the half of `memory` begins that receives the next message
   int left = 3;
   dat::expected<void> result = dat::success();
 
@@ -35,15 +36,16 @@ struct echo {
   }
 
   dat::expected<void> on(dat::connection_request& request) {
-    DAT_TRYV(self.ep.post(dat::recv{memory}));
+    DAT_TRYV(receive());
     return request.accept(self.ep);
   }
   dat::expected<void> on(dat::established&) { return self.host ? ask() : dat::success(); }
   dat::expected<void> on(dat::recv_done& got) {
     if (!self.host) { // the server returns the message
-      DAT_TRY(const auto text, memory.slice(0, got.bytes()));
-      DAT_TRYV(self.ep.post(dat::send{text}));
-      return self.ep.post(dat::recv{memory});
+      DAT_TRY(const auto text, memory.slice(half, got.bytes()));
+      half = 32 - half;
+      DAT_TRYV(receive()); // before the echo, after which the next message may come at once
+      return self.ep.post(dat::send{text});
     }
     std::cout << "echo of " << got.bytes() << " bytes\n";
     if (--left != 0) return ask();
@@ -56,10 +58,13 @@ struct echo {
   dat::expected<void> on(auto&) { return dat::success(); }
 
   dat::expected<void> ask() {
-    DAT_TRY(const auto text, memory.slice(0, static_cast<std::size_t>(left)));
-    DAT_TRY(const auto answer, memory.slice(32, 32));
-    DAT_TRYV(self.ep.post(dat::recv{answer}));
+    DAT_TRY(const auto text, memory.slice(32, static_cast<std::size_t>(left)));
+    DAT_TRYV(receive());
     return self.ep.post(dat::send{text});
+  }
+  dat::expected<void> receive() {
+    DAT_TRY(const auto room, memory.slice(half, 32));
+    return self.ep.post(dat::recv{room});
   }
 };
 
