@@ -246,8 +246,9 @@ TEST_CASE("recv_query counts the receives that have not completed", "") {
   CHECK(p.b.take(1) == events{"established"});
   CHECK(counts() == are(5));
   must(p.a.ep.post(dat::send{}, dat::send{}));
+  must(p.a.ep.post(dat::rdma_read{p.a.at(0, 8), must(p.b.mem.remote(0, 8))}));
   p.settle();
-  CHECK(p.a.take(2).size() == 2); // so both messages have arrived
+  CHECK(p.a.take(3).size() == 3); // the read has returned, so both messages have arrived
   CHECK(counts() == are(3));      // and no completion was taken
   SHOWS("EP-058", "EP-059");
   (void)must(p.b.evd.wait(patience));

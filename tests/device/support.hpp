@@ -313,7 +313,8 @@ struct connected_pair : two_sides {
   }
 };
 
-/// Checks that the connection still moves a message.
+/// Checks that the connection still moves a message. When it has arrived, the data of earlier RDMA writes is in the
+/// memory of the passive side. On iWARP the completion of a write does not say so.
 inline void still_works(connected_pair& link, place where = place::here()) {
   if (link.active.state() != state::connected || link.passive.state() != state::connected) fail("not connected", where);
   if (!is_empty(link.a.evd) || !is_empty(link.b.evd)) fail("an event where none was due", where);

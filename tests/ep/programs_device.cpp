@@ -268,6 +268,7 @@ TEST_CASE("a message of the maximum length arrives, a longer one is refused, and
     CHECK(done.cookie() == dat::cookie(i));
     CHECK(done.bytes() == piece);
   }
+  still_works(link);
   CHECK(in.bytes == out.bytes);
   std::fill(in.bytes.begin(), in.bytes.end(), std::byte{});
   for (std::size_t i = 0; i < 2; ++i) must(link.passive.post(dat::recv{in.slice(i * piece, piece)}));
@@ -318,6 +319,10 @@ TEST_CASE("as many segments as the adapter reports can be posted, and no more", 
   fill(out.bytes, 6);
   must(active.post(dat::rdma_write{pieces(out, adapter.max_iov_segments_per_rdma_write), in.remote()}));
   (void)next<dat::rdma_write_done>(link.a.evd);
+  must(passive.post(dat::recv{}));
+  must(active.post(dat::send{})); // arrives behind the data of the write
+  (void)next<dat::recv_done>(link.b.evd);
+  (void)next<dat::send_done>(link.a.evd);
   CHECK(std::equal(in.bytes.begin(), in.bytes.begin() + adapter.max_iov_segments_per_rdma_write, out.bytes.begin()));
   std::fill(out.bytes.begin(), out.bytes.end(), std::byte{});
   must(active.post(dat::rdma_read{pieces(out, adapter.max_iov_segments_per_rdma_read), in.remote()}));
