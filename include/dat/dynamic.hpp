@@ -154,8 +154,7 @@ public:
                   "dat: the second function takes (dto_operation, cookie, std::size_t, cookie) and is noexcept");
     if (!core_) [[unlikely]]
       return empty_handle("evd.dequeue");
-    auto copies = detail::copies_to(copy);
-    return detail::dequeue_one<every_stream>(*core_, visit, copies);
+    return detail::dequeue_one<every_stream>(*core_, visit, copy);
   }
 
   /// Takes the next event when at least `threshold` events are queued, waits up to `limit` for that, and calls `visit`
@@ -183,10 +182,8 @@ public:
     static_assert(std::is_nothrow_invocable_v<Copy&, dto_operation, cookie, std::size_t, cookie>,
                   "dat: the last function takes (dto_operation, cookie, std::size_t, cookie) and is noexcept");
     if (!core_) return empty_handle("evd.wait");
-    if (threshold == 1) {
-      auto copies = detail::copies_to(copy);
-      if (const auto left = detail::take_queued<every_stream>(*core_, visit, copies)) return *left;
-    }
+    if (threshold == 1)
+      if (const auto left = detail::take_queued<every_stream>(*core_, visit, copy)) return *left;
     return detail::take_when<every_stream>(*core_, limit, threshold, visit);
   }
 

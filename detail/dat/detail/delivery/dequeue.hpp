@@ -90,15 +90,6 @@ template <streams S>
   return out;
 }
 
-/// The function for copy_common that gives all of a completion to the consumer's function, with the endpoint's context.
-template <class Copy>
-[[nodiscard, gnu::always_inline]] inline auto copies_to(Copy& copy) noexcept {
-  return [&copy](dto_operation what, dat::cookie posted, std::size_t bytes, const ep_core& ep) noexcept {
-    copy(what, posted, bytes, dat::cookie(ep.consumer_context.load(std::memory_order_acquire)));
-    return true;
-  };
-}
-
 /// Takes the next event of a merged evd, without a variant. An evd that has ended has none. `copy`: see take_merged.
 template <streams S, class Visitor, class... Copy>
 [[nodiscard, gnu::always_inline]] inline expected<void>

@@ -15,6 +15,7 @@
 #include <infiniband/verbs.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -270,17 +271,29 @@ template <streams S, class Visitor>
   return taken;
 }
 
-/// Returns `copy(operation, cookie, bytes, endpoint)` for a completion that bypasses the ring, if it is one of the
-/// common ones. Otherwise returns false. The endpoint must not end meanwhile.
+/// Gives a completion to `copy`: to a function of the consumer with the context of the endpoint, and to one of dat with
+/// the endpoint. Returns false when the latter did not take it.
+template <class Copy>
+[[nodiscard, gnu::always_inline]] inline bool copy_to(Copy& copy, dto_operation what, dat::cookie posted,
+                                                      std::uint32_t bytes, const ep_core& ep) noexcept {
+  if constexpr (std::is_invocable_v<Copy&, dto_operation, dat::cookie, std::size_t, dat::cookie>) {
+    copy(what, posted, bytes, dat::cookie(ep.consumer_context.load(std::memory_order_acquire)));
+    return true;
+  } else {
+    return copy(what, posted, bytes, ep);
+  }
+}
+/// As copy_to, for a completion that bypasses the ring, if it is one of the common ones. Otherwise returns false. The
+/// endpoint must not end meanwhile.
 template <class Copy>
 [[nodiscard, gnu::always_inline]] inline bool copy_common(const posted_work& posted, const ibv_wc& wc,
                                                           completion_owner& owner, Copy& copy) noexcept {
   if (posted.is_receive()) {
     if (posted.kind != kind_of_work(dto_operation::recv) || (wc.wc_flags & relevant_flags) != 0) return false;
-    return copy(dto_operation::recv, posted.cookie, wc.byte_len, endpoint_of(owner));
+    return copy_to(copy, dto_operation::recv, posted.cookie, wc.byte_len, endpoint_of(owner));
   }
   if (posted.kind > kind_of_work(dto_operation::rdma_read)) return false;
-  return copy(posted.request(), posted.cookie, posted.bytes(), endpoint_of(owner));
+  return copy_to(copy, posted.request(), posted.cookie, posted.bytes(), endpoint_of(owner));
 }
 
 /// The call that takes an event of a merged evd.
