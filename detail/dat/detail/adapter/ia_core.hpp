@@ -339,10 +339,7 @@ private:
 template <class Predicate>
 ref<ia_child> ia_core::find(child_kind kind, Predicate wanted) noexcept {
   const std::lock_guard lock(mutex_);
-  auto& of_kind = children(kind);
-  for (ia_child* c = of_kind.front(); c; c = of_kind.after(*c))
-    if (c->published() && wanted(*c) && c->try_add_ref()) return {c, adopt};
-  return {};
+  return {children(kind).find([&](ia_child& c) { return c.published() && wanted(c) && c.try_add_ref(); }), adopt};
 }
 
 template <class F>

@@ -64,12 +64,9 @@ public:
   /// Passes the oldest event that `take` returns true for, and removes it. Returns false when there is no such event.
   template <class F>
   bool take_if(F take) noexcept {
-    for (node* n = list_.front(); n; n = list_.after(*n))
-      if (std::visit(take, n->kept)) {
-        erase(n);
-        return true;
-      }
-    return false;
+    node* const taken = list_.find([&](node& n) { return std::visit(take, n.kept); });
+    if (taken) erase(taken);
+    return taken != nullptr;
   }
   /// Drops the events of an endpoint.
   void drop(const ep_core* of) noexcept {

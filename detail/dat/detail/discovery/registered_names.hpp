@@ -120,9 +120,7 @@ private:
     }
   }
   [[nodiscard]] registered_name* first(role what, std::string_view name) noexcept {
-    for (registered_name* n = names_.front(); n; n = names_.after(*n))
-      if (n->what == what && n->name() == name) return n;
-    return nullptr;
+    return names_.find([&](const registered_name& n) { return n.what == what && n.name() == name; });
   }
 
   control_mutex changes_;
