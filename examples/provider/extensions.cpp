@@ -247,7 +247,7 @@ template <auto Operation>
 struct operation;
 template <class... Arguments, DAT_RETURN (*Operation)(DAT_HANDLE, Arguments...) noexcept>
 struct operation<Operation> {
-  /// Calls the operation with its arguments from the list.
+  /// Takes the arguments of the operation from the list, and calls it.
   static DAT_RETURN call(DAT_HANDLE named, [[maybe_unused]] va_list args) noexcept {
     // In braces, so that they are taken in their order.
     const std::tuple<Arguments...> taken{static_cast<Arguments>(va_arg(args, in_list<Arguments>))...};

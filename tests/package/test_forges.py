@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/support"))
 import dev_tiers  # noqa: E402
 
-# The commands that the jobs use, and the tiers that are no jobs: one is part of another tier, and one is a command.
+# The commands that the jobs use, and the tiers that have no job: `unit` is part of other tiers, and `mutate` is a command, too.
 COMMANDS = {"test", "soak", "mutate", "package"}
 INNER_LOOP = {"unit", "mutate"}
 

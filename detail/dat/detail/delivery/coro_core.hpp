@@ -117,7 +117,8 @@ public:
   void stop_waits() noexcept;
   /// Any thread.
   [[nodiscard]] bool stopping() const noexcept { return stopping_.load(std::memory_order_acquire); }
-  /// Serves what is due, and stop_waits. Returns the number of waits that it has ended.
+  /// Serves requests to stop and expired timers. After stop_waits it also ends all waits. Returns the number of waits
+  /// that it has ended.
   std::size_t take_due() noexcept;
 
   /// Ends the operations of an endpoint, or all of them, for which no event will come.

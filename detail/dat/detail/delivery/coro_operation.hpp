@@ -64,7 +64,8 @@ protected:
   [[nodiscard]] bool stopping() const noexcept { return stopping_; }
 
   void finish() noexcept;
-  /// As finish, for an operation in a list of its driver. The caller resumes the coroutine, if there is one.
+  /// Finishes an operation that is in a list of its driver. Returns the coroutine that waits for it, if there is one:
+  /// the caller resumes it.
   [[nodiscard]] std::coroutine_handle<> finish_linked() noexcept {
     leave();
     stop_.reset();

@@ -65,7 +65,8 @@ public:
   std::size_t take_due() noexcept;
 
 protected:
-  /// Any thread: something was added that take_due serves, now or later.
+  /// Any thread: something was added that take_due serves, now or later. An exchange and not a store, so that take_due
+  /// sees what every thread has added, and not only the last one.
   void mark_due() noexcept { due_.exchange(true, std::memory_order_release); }
 
 private:
