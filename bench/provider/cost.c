@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-// cost PROVIDER JOB COUNT: does the job COUNT times. JOB is write (rdma write, dequeue), or send (recv, send, two
-// dequeues).
+// cost PROVIDER JOB COUNT: does the job COUNT times. JOB is write (rdma write, dequeue), send (recv, send, two
+// dequeues), or waits (16 rdma writes, then 16 waits; COUNT is a multiple of 16).
 
 static struct side a, b;
-enum { port = 7471 };
+enum { port = 7471, together = 16 };
 
 static void take(struct side* s) {
   DAT_EVENT e;
@@ -34,6 +34,20 @@ int main(int argc, char** argv) {
   unlink(path);
   DAT_LMR_TRIPLET from = local(&a, 0, 8), into = local(&b, 64, 8);
   const DAT_RMR_TRIPLET to = remote(&b, 128, 8);
+  if (strcmp(argv[2], "waits") == 0) {
+    for (long n = atol(argv[3]); n != 0; n -= together) {
+      for (int i = 0; i != together; ++i)
+        if (dat_ep_post_rdma_write(a.ep, 1, &from, cookie_of(1), &to, DAT_COMPLETION_DEFAULT_FLAG) != DAT_SUCCESS)
+          return 3;
+      for (int i = 0; i != together; ++i) {
+        DAT_EVENT e;
+        DAT_COUNT more;
+        if (dat_evd_wait(a.evd, DAT_TIMEOUT_INFINITE, 1, &e, &more) != DAT_SUCCESS || more != together - 1 - i)
+          return 3;
+      }
+    }
+    return checked();
+  }
   const int writes = strcmp(argv[2], "write") == 0;
   for (long n = atol(argv[3]); n != 0; --n) {
     if (writes) {

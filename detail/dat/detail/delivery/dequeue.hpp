@@ -99,15 +99,22 @@ dequeue_one(evd_core& e, Visitor& visit, Copy&... copy) noexcept(visits_all_noex
   return no_event(e, "evd.dequeue");
 }
 
-/// Takes the next event of a merged evd for a wait, if the wait may do so without becoming the waiter. Returns the
-/// number of events that are left; none when no event was taken. `copy`: see take_merged.
+/// Takes the next event of a merged evd for a wait, if it is a completion and the wait may take it without becoming the
+/// waiter. Returns the number of events that are left; none when no event was taken. `copy`: see take_merged.
 template <streams S, class Visitor, class Copy>
 [[nodiscard]] std::optional<std::size_t> take_queued(evd_core& e, Visitor& visit,
                                                      Copy& copy) noexcept(visits_all_noexcept<Visitor, event_list<S>>) {
   if (e.foreign() || !e.waking().undisturbed()) return std::nullopt;
-  merged_evd& m = as_merged<S>(e);
-  if (take_merged<S>(m, visit, taking::dequeue, copy) == 0) return std::nullopt;
-  return m.count_events();
+  e.ia().progress_now_and_then();
+  ready_completion one;
+  std::uint32_t left = 0;
+  const auto what =
+      as_merged<S>(e).take_and_count(one, left, [&](const posted_work& posted, const ibv_wc& wc, completion_owner& of) {
+        return copy_common(posted, wc, of, copy);
+      });
+  if (what == merged_evd::found::copied) return left;
+  if (what == merged_evd::found::one && visit_only<S>(one, one.wc, visit)) return left;
+  return std::nullopt;
 }
 
 /// Waits for a first event, then takes up to `max` queued events.

@@ -131,6 +131,9 @@ public:
   void extract(std::uint32_t i, record& out) noexcept {
     out = std::move(at(i));
     for (; i > 0; --i) at(i) = std::move(at(i - 1));
+    drop_first();
+  }
+  void drop_first() noexcept {
     at(0).~record();
     --size_;
     // An empty queue restarts at the beginning of its memory, so that a short queue uses few pages.

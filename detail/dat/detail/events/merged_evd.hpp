@@ -59,6 +59,10 @@ public:
   /// Takes the next event if at least `threshold` events are queued. `count` is the number of queued events, after a
   /// success without the taken one.
   [[nodiscard]] bool take_from(record& out, std::uint32_t threshold, std::uint32_t& count) noexcept;
+  /// Takes the next event, if `copy` copies it or it bypasses the ring: the result is `copied` or `one`. Then `left` is
+  /// the number of queued events.
+  template <class Copy>
+  [[nodiscard]] found take_and_count(ready_completion& out, std::uint32_t& left, Copy copy) noexcept;
   /// Takes the next event straight from the device, if a wait may take it at once, and if it is the success of an
   /// operation of `kind`, on the endpoint `of` unless that is null. No thread becomes the waiter. `out` has no
   /// reference to its endpoint.
@@ -155,6 +159,9 @@ private:
   [[nodiscard]] found take_unready(int n, ready_completion& out) noexcept;
   /// The rest of take_unready, for all but an ordinary receive of a shared queue.
   [[nodiscard, gnu::cold]] found take_rare(int n, ready_completion& out) noexcept;
+  /// Takes the first event of the ring, if it is a completion that `copy` copies.
+  template <class Copy>
+  [[nodiscard]] bool copy_first(Copy copy) noexcept;
   /// Takes the first of the `n` completions in `c` as the only one, if it is an ordinary success of a running
   /// connection: returns `one` or `copied`. Otherwise returns `none`.
   template <class Copy>
@@ -271,6 +278,28 @@ template <class Copy>
 merged_evd::found merged_evd::take_marked(ready_completion& out, Copy copy) noexcept {
   const std::lock_guard lock(mutex_);
   return bypasses_ring() ? take_locked(out, copy) : found::queued;
+}
+
+template <class Copy>
+bool merged_evd::copy_first(Copy copy) noexcept {
+  if (ring_.empty()) return false;
+  const record& r = ring_.at(0);
+  work_entry* e;
+  if (r.what != record::kind::completion || r.wc.status != IBV_WC_SUCCESS || !find(r.wc, e)) return false;
+  if (!copy(r.posted, r.wc, e->ring().owner())) return false;
+  (void)release_entry(r);
+  ring_.drop_first();
+  return true;
+}
+
+template <class Copy>
+merged_evd::found merged_evd::take_and_count(ready_completion& out, std::uint32_t& left, Copy copy) noexcept {
+  const std::lock_guard lock(mutex_);
+  found what = ring_.empty() ? take_locked(out, copy) : found::queued;
+  drain_locked();
+  if (what == found::queued && copy_first(copy)) what = found::copied;
+  left = ring_.size();
+  return what;
 }
 
 inline merged_evd::found merged_evd::take_ready(ready_completion& one, ready_completions& several, int max) noexcept {
