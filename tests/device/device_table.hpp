@@ -54,11 +54,20 @@ template <dat::streams S>
   return this_device().completes_at_peer ? at.dequeue() : at.wait(patience);
 }
 
-/// Takes the completion of a message that its peer refuses, on a device whose requests complete before they have
-/// reached the peer: a success, or a failure when the refusal has come first.
+/// Takes the completion of a message that its peer refuses, and returns whether it is a right one. On a device whose
+/// requests complete before they have reached the peer it is a success, or a failure when the refusal has come first.
+/// On others the end of the connection may come before the refusal, because the peer ends it; then the message may be
+/// flushed.
 template <dat::streams S>
-void take_refused_send(dat::evd<S>& at) {
-  (void)must(at.template wait_for_any<dat::send_done, dat::dto_failure>(patience));
+[[nodiscard]] bool take_refused_send(dat::evd<S>& at) {
+  if (!this_device().completes_at_peer)
+    return at.template wait_for_any<dat::send_done, dat::dto_failure>(patience).has_value();
+  auto came = must(at.wait(patience));
+  const bool ended = std::holds_alternative<dat::disconnected>(came);
+  if (ended) came = must(at.wait(patience));
+  const auto* failed = std::get_if<dat::dto_failure>(&came);
+  return failed && (failed->status() == dat::dto_status::remote_responder ||
+                    (ended && failed->status() == dat::dto_status::flushed));
 }
 
 /// The features that some cases need, and that iWARP lacks.
