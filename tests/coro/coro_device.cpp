@@ -4,6 +4,7 @@
 #include <support/streams.hpp>
 
 #include "../support/worker.hpp"
+#include "device_table.hpp"
 #include "support.hpp"
 
 #include <dat/asio.hpp>
@@ -39,6 +40,7 @@ struct party {
   byte_region mem;
   endpoint ep;
   queue_driver driver{evd};
+  std::atomic<bool> accepted{false}; ///< the accept of a server has ended
 
   void run(const text_task& until) {
     must(driver.run_until([&] { return until.done(); }, ignore, patience));
@@ -53,6 +55,7 @@ text_task serve(party& s) {
   if (!request) co_return request.error().message();
   auto next = s.driver.post(s.ep, dat::recv{s.mem});
   if (const auto up = co_await s.driver.accept(request.value(), s.ep); !up) co_return up.error().message();
+  s.accepted = true;
   for (;;) {
     const auto got = co_await next;
     if (!got) co_return "served";
@@ -64,8 +67,11 @@ text_task serve(party& s) {
   }
 }
 
-text_task ask(party& s, dat::ia_address to, dat::conn_qual port) {
+/// `beside`: the server, if it runs in another thread.
+text_task ask(party& s, dat::ia_address to, dat::conn_qual port, const party* beside = nullptr) {
   if (const auto up = co_await s.driver.connect(s.ep, to, port, patience); !up) co_return up.error().message();
+  if (beside && !this_device().reads_first_message && !comes_true([&] { return beside->accepted.load(); }))
+    co_return "not accepted";
   for (int i = 0; i < rounds; ++i) {
     s.memory[1] = static_cast<char>(i);
     auto answer = s.driver.post(s.ep, dat::recv{must(s.mem.slice(0, 1))});
@@ -92,7 +98,7 @@ TEST_CASE("two coroutine endpoints connect, exchange messages and disconnect", "
     w.check(server.driver.run_until([&] { return served.done(); }, ignore, patience).has_value());
     w.check(served.done() && served.result() == "served");
   });
-  auto asked = ask(client, server.ia.address(), port);
+  auto asked = ask(client, server.ia.address(), port, &server);
   client.run(asked);
   CHECK(asked.result() == "answered");
   other.join();

@@ -54,6 +54,7 @@ struct device_row {
   bool breaks_in_time;    ///< `ack_timeout` and `retry_count` decide when a connection without a peer breaks
   bool flushes_begun; ///< a shared buffer into which a message arrives when its endpoint disconnects; else it is lost
   bool repeats_binds; ///< a bind behind a request that is sent again is performed again, and fails
+  bool reads_first_message; ///< also when it arrives before the peer's accept has ended; else it may wait for the next
 };
 
 /// The most bytes of a request, on any device: dat numbers them with 31 bits.
@@ -88,6 +89,7 @@ inline constexpr device_row rxe_of_linux_6_1 = {
     .breaks_in_time = true,
     .flushes_begun = true,
     .repeats_binds = false,
+    .reads_first_message = true,
 };
 inline constexpr device_row rxe_of_linux_6_12 = [] {
   device_row row = rxe_of_linux_6_1;
@@ -129,6 +131,7 @@ inline constexpr device_row siw_of_linux_6_1 = {
     .breaks_in_time = false,
     .flushes_begun = true,
     .repeats_binds = false,
+    .reads_first_message = false,
 };
 
 /// The rows of a device are in the order of its kernels.
@@ -167,6 +170,8 @@ void for_each_difference(const device_row& row, Visit visit) {
   visit("flushes_late", "flushes what is posted after the end of a connection", row.flushes_late);
   visit("flushes_begun", "flushes a shared buffer into which a message is arriving", row.flushes_begun);
   visit("repeats_binds", "performs a bind again behind a send that is repeated", row.repeats_binds);
+  visit("reads_first_message", "reads a message that arrives before the peer's accept has ended",
+        row.reads_first_message);
   visit("long_datagram_breaks", "a datagram longer than its receive breaks the endpoint", row.long_datagram_breaks);
 }
 
