@@ -56,18 +56,16 @@ template <dat::streams S>
 
 /// Takes the completion of a message that its peer refuses, and returns whether it is a right one. On a device whose
 /// requests complete before they have reached the peer it is a success, or a failure when the refusal has come first.
-/// On others the end of the connection may come before the refusal, because the peer ends it; then the message may be
-/// flushed.
+/// On others it is the refusal, or a flush: the peer ends the connection, and that may be faster.
 template <dat::streams S>
 [[nodiscard]] bool take_refused_send(dat::evd<S>& at) {
   if (!this_device().completes_at_peer)
     return at.template wait_for_any<dat::send_done, dat::dto_failure>(patience).has_value();
   auto came = must(at.wait(patience));
-  const bool ended = std::holds_alternative<dat::disconnected>(came);
-  if (ended) came = must(at.wait(patience));
+  if (std::holds_alternative<dat::disconnected>(came)) came = must(at.wait(patience));
   const auto* failed = std::get_if<dat::dto_failure>(&came);
-  return failed && (failed->status() == dat::dto_status::remote_responder ||
-                    (ended && failed->status() == dat::dto_status::flushed));
+  return failed &&
+         (failed->status() == dat::dto_status::remote_responder || failed->status() == dat::dto_status::flushed);
 }
 
 /// The features that some cases need, and that iWARP lacks.
