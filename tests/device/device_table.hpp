@@ -54,9 +54,9 @@ template <dat::streams S>
   return this_device().completes_at_peer ? at.dequeue() : at.wait(patience);
 }
 
-/// Takes the completion of a message that its peer refuses, and returns whether it is a right one. On a device whose
-/// requests complete before they have reached the peer it is a success, or a failure when the refusal has come first.
-/// On others it is the refusal, or a flush: the peer ends the connection, and that may be faster.
+/// Takes the completion of a message that its peer refuses. Returns whether it is one that the device may give: a
+/// success or a failure where requests complete before they have reached the peer; elsewhere the refusal, or a flush,
+/// because the peer ends the connection and that may be faster.
 template <dat::streams S>
 [[nodiscard]] bool take_refused_send(dat::evd<S>& at) {
   if (!this_device().completes_at_peer)
