@@ -54,18 +54,11 @@ template <dat::streams S>
   return this_device().completes_at_peer ? at.dequeue() : at.wait(patience);
 }
 
-/// Takes the completion of a message that its peer refuses. Returns whether it is one that the device may give: a
-/// success or a failure where requests complete before they have reached the peer; elsewhere the refusal, or a flush,
-/// because the peer ends the connection and that may be faster.
+/// Takes the completion of a message that its peer refuses, on a device whose requests complete before they have
+/// reached the peer: a success, or a failure when the refusal has come first.
 template <dat::streams S>
-[[nodiscard]] bool take_refused_send(dat::evd<S>& at) {
-  if (!this_device().completes_at_peer)
-    return at.template wait_for_any<dat::send_done, dat::dto_failure>(patience).has_value();
-  auto came = must(at.wait(patience));
-  if (std::holds_alternative<dat::disconnected>(came)) came = must(at.wait(patience));
-  const auto* failed = std::get_if<dat::dto_failure>(&came);
-  return failed &&
-         (failed->status() == dat::dto_status::remote_responder || failed->status() == dat::dto_status::flushed);
+void take_refused_send(dat::evd<S>& at) {
+  (void)must(at.template wait_for_any<dat::send_done, dat::dto_failure>(patience));
 }
 
 /// The features that some cases need, and that iWARP lacks.
