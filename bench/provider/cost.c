@@ -17,6 +17,15 @@ static void take(struct side* s) {
   if (dat_evd_dequeue(s->evd, &e) != DAT_SUCCESS) exit(3); // the device completes at once
 }
 
+static void write_and_wait(DAT_LMR_TRIPLET* from, const DAT_RMR_TRIPLET* to) {
+  DAT_EVENT e;
+  DAT_COUNT more;
+  for (int i = 0; i != together; ++i)
+    if (dat_ep_post_rdma_write(a.ep, 1, from, cookie_of(1), to, DAT_COMPLETION_DEFAULT_FLAG) != DAT_SUCCESS) exit(3);
+  for (int i = 0; i != together; ++i)
+    if (dat_evd_wait(a.evd, DAT_TIMEOUT_INFINITE, 1, &e, &more) != DAT_SUCCESS || more != together - 1 - i) exit(3);
+}
+
 int main(int argc, char** argv) {
   char path[] = "/tmp/provider_cost.XXXXXX";
   DAT_PSP_HANDLE psp;
@@ -35,17 +44,7 @@ int main(int argc, char** argv) {
   DAT_LMR_TRIPLET from = local(&a, 0, 8), into = local(&b, 64, 8);
   const DAT_RMR_TRIPLET to = remote(&b, 128, 8);
   if (strcmp(argv[2], "waits") == 0) {
-    for (long n = atol(argv[3]); n != 0; n -= together) {
-      for (int i = 0; i != together; ++i)
-        if (dat_ep_post_rdma_write(a.ep, 1, &from, cookie_of(1), &to, DAT_COMPLETION_DEFAULT_FLAG) != DAT_SUCCESS)
-          return 3;
-      for (int i = 0; i != together; ++i) {
-        DAT_EVENT e;
-        DAT_COUNT more;
-        if (dat_evd_wait(a.evd, DAT_TIMEOUT_INFINITE, 1, &e, &more) != DAT_SUCCESS || more != together - 1 - i)
-          return 3;
-      }
-    }
+    for (long n = atol(argv[3]); n != 0; n -= together) write_and_wait(&from, &to);
     return checked();
   }
   const int writes = strcmp(argv[2], "write") == 0;
