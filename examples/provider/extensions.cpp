@@ -247,7 +247,7 @@ template <auto Operation>
 struct operation;
 template <class... Arguments, DAT_RETURN (*Operation)(DAT_HANDLE, Arguments...) noexcept>
 struct operation<Operation> {
-  /// Takes the arguments of the operation from the list, and calls it.
+  /// Reads the arguments of an operation from the list, and calls the operation with them.
   static DAT_RETURN call(DAT_HANDLE named, [[maybe_unused]] va_list args) noexcept {
     // In braces, so that they are taken in their order.
     const std::tuple<Arguments...> taken{static_cast<Arguments>(va_arg(args, in_list<Arguments>))...};

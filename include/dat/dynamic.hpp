@@ -172,8 +172,8 @@ public:
     if (!core_) return empty_handle("evd.wait");
     return detail::take_when<every_stream>(*core_, limit, threshold, visit);
   }
-  /// As above, with `copy` as for dequeue. With a threshold of 1, an event that is queued already is taken as dequeue
-  /// takes it, which costs less: then the evd does not count as waited on.
+  /// As above, with `copy` as for dequeue. With a threshold of 1, a completion that has come already is taken as
+  /// dequeue takes it. That costs less, and the evd does not count as waited on.
   /// Errors, Allocates, Blocks and Thread safety: as above.
   template <class Visitor, class Copy>
   [[nodiscard]] expected<std::size_t>

@@ -147,7 +147,7 @@ def device_tests(flavour: str, what: str, sums: tally, examples: Sequence[str] =
             # Each has its own file, so that the lab's lines of progress are short.
             log, code = shlex.quote(str(out / f"{name}.log")), shlex.quote(str(out / f"{name}.rc"))
             script = out / f"{name}.sh"
-            # An example may lose its first message on Soft-iWARP (docs/devices.md), and then waits for it in vain.
+            # Soft-iWARP may leave the first message of a connection unread (docs/devices.md). The example then times out.
             tries = "1 2 3" if name != device and "siw" in options else "1"
             attempt = f"{shlex.join(command)} >{log} 2>&1\nrc=$?\ncase $rc in 0 | {NOT_HERE}) break ;; esac\n"
             script.write_text(f"for try in {tries}; do\n{attempt}done\necho $rc >{code}\nexit $rc\n", encoding="utf-8")

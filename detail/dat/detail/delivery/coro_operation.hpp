@@ -64,8 +64,8 @@ protected:
   [[nodiscard]] bool stopping() const noexcept { return stopping_; }
 
   void finish() noexcept;
-  /// Finishes an operation that is in a list of its driver. Returns the coroutine that waits for it, if there is one:
-  /// the caller resumes it.
+  /// Finishes an operation that is in a list of its driver. Returns the coroutine that waits for the operation, if
+  /// there is one. The caller resumes that coroutine.
   [[nodiscard]] std::coroutine_handle<> finish_linked() noexcept {
     leave();
     stop_.reset();

@@ -65,8 +65,8 @@ public:
   std::size_t take_due() noexcept;
 
 protected:
-  /// Any thread: something was added that take_due serves, now or later. An exchange and not a store, so that take_due
-  /// sees what every thread has added, and not only the last one.
+  /// Any thread calls it when it has added something that take_due serves, now or later. It is an exchange and not a
+  /// store, because take_due must see what each of several threads has added.
   void mark_due() noexcept { due_.exchange(true, std::memory_order_release); }
 
 private:

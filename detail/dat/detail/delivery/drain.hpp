@@ -283,8 +283,8 @@ template <class Copy>
     return copy(what, posted, bytes, ep);
   }
 }
-/// As copy_to, for a completion that bypasses the ring, if it is one of the common ones. Otherwise returns false. The
-/// endpoint must not end meanwhile.
+/// As copy_to, for the success of an operation, if it is one of the common ones. Otherwise returns false. The endpoint
+/// must not end meanwhile.
 template <class Copy>
 [[nodiscard, gnu::always_inline]] inline bool copy_common(const posted_work& posted, const ibv_wc& wc,
                                                           completion_owner& owner, Copy& copy) noexcept {

@@ -133,6 +133,7 @@ public:
     for (; i > 0; --i) at(i) = std::move(at(i - 1));
     drop_first();
   }
+  /// Removes the first element.
   void drop_first() noexcept {
     at(0).~record();
     --size_;
