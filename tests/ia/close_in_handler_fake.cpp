@@ -8,6 +8,8 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <thread>
@@ -39,6 +41,13 @@ type closed_inside(dat::ia& ia, fake::call verb, Action action, dat::close_mode 
 /// Whether the handler of a thread outside of dat closes the ia.
 bool closes_later(dat::ia& ia) {
   return support::in_handler([&] { return ia.close().has_value(); });
+}
+
+/// The processor time that this thread has used.
+std::chrono::nanoseconds processor_time() {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
 } // namespace
@@ -114,12 +123,20 @@ TEST_CASE("ia.close gives up a lock of the data path that stays locked, and succ
   std::atomic<bool> inside{false}, finished{false};
   fake::intercept(fake::call::ibv_poll_cq, [&] {
     if (inside.exchange(true)) return;
-    while (!finished) std::this_thread::yield();
+    inside.notify_all();
+    finished.wait(false);
   });
-  support::worker poller([&](support::worker&) { (void)a.evd.dequeue(); });
-  while (!inside) std::this_thread::yield();
+  support::worker poller([&](support::worker&) {
+    (void)a.evd.dequeue();
+    inside = true; // also where it never was: then the close below succeeds
+    inside.notify_all();
+  });
+  inside.wait(false);
+  const auto before = processor_time();
   const auto closed = a.ia.close();
+  CHECK(processor_time() - before < 500ms); // of the second for which close waits, it sleeps most
   finished = true;
+  finished.notify_all();
   poller.join();
   fake::intercept(fake::call::ibv_poll_cq, {});
   is_error(closed, type::insufficient_resources);

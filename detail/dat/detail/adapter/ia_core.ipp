@@ -12,6 +12,7 @@
 #include <chrono>
 #include <endian.h>
 #include <new>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -117,8 +118,12 @@ DAT_DECL bool ia_core::can_close_here() noexcept {
   const auto last = clock::now() + std::chrono::seconds(1);
   bool in_time = true;
   const auto await = [&](auto in_use) noexcept {
-    while (in_time && in_use()) {
-      ::sched_yield();
+    for (int looks = 0; in_time && in_use(); ++looks) {
+      // Another thread releases its lock within microseconds. The interrupted thread cannot: sleep, as a handler may.
+      if (looks < 100)
+        ::sched_yield();
+      else
+        ::poll(nullptr, 0, 1);
       in_time = clock::now() < last;
     }
   };
