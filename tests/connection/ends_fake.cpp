@@ -26,7 +26,7 @@ template <class Done>
 void wait_a_while_for(Done done) {
   for (const auto until = std::chrono::steady_clock::now() + 200ms;
        !done() && std::chrono::steady_clock::now() < until;)
-    std::this_thread::yield();
+    std::this_thread::sleep_for(1ms);
 }
 
 } // namespace
