@@ -16,6 +16,7 @@ from test_ends import Hardships, SeveralAtOnce, Signals  # noqa: F401
 from test_faults import StatesAfterFaults, TimeLines  # noqa: F401
 from test_machines import Clocks, Devices, Kernels, Networks  # noqa: F401
 from test_messages import Messages  # noqa: F401
+from test_saved_states import SavedStates, StatesInTheCache  # noqa: F401
 from test_several_hosts import HostsThatEnd, Switches, ThreeHosts  # noqa: F401
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ class Hosts:
             except TimeUp:
                 if time.monotonic() >= deadline():
                     raise
-                late = ", ".join(f"host{h.number}" for h in self.hosts.values() if not h.ready)
+                late = ", ".join(f"host{h.number}{h.without_state()}" for h in self.hosts.values() if not h.ready)
                 raise MachineDied(f"{late} did not come up within {BOOT_LIMIT} s")
             if self.lost:
                 raise MachineDied(self.lost)

@@ -19,7 +19,8 @@ from .initramfs import prepare
 from .outcome import RC_MACHINE, MachineDied, TimeUp
 from .output import Stream, put, say
 from .processes import end_process
-from .qemu import check_memory, kvm_works, qemu_start, shared_folder
+from .qemu import check_memory, kvm_works, machine_command, qemu_start, shared_folder
+from .saved_state import SavedState, can_be_saved
 from .tools import tool
 
 BOOT_LIMIT = 300  # seconds from the start of qemu until the network stands; measured 3 to 4, up to a hundred times that on a busy machine
@@ -46,7 +47,8 @@ class Machine:
         """With --hosts: of this number, with its descriptors in a poll object for all hosts, and its own kind of output stream."""
         self.options, self.host, self.poll, self.stream = options, host, poll or select.poll(), stream
         self.console = bytearray()
-        self.proc = None
+        self.proc = self.saved = None
+        self.up = False
         self.lines = bytearray()
         self.captured = {}
 
@@ -61,10 +63,11 @@ class Machine:
         except TimeUp:
             if time.monotonic() >= deadline():
                 raise
-            raise MachineDied(f"it did not come up within {BOOT_LIMIT} s")
+            raise MachineDied(f"it did not come up within {BOOT_LIMIT} s{self.without_state()}")
         self.is_up()
 
     def is_up(self):
+        self.up = True
         if self.options.verbose:
             say(f"{self.described}, up after {time.monotonic() - self.began:.2f} s")
 
@@ -94,7 +97,18 @@ class Machine:
             extra += ["-chardev", f"file,id=pcap{n},path={path.replace(',', ',,')}"]
             extra += ["-device", f"virtserialport,chardev=pcap{n},name=pcap{n}"]
         self.began, self.described = time.monotonic(), f"host{self.host}: " * bool(self.host) + f"kernel {kernel.version}, {accel}" + f" ({arch.name})" * arch.foreign
-        self.proc = qemu_start(arch, kernel, initrd, accel, o.cpus, o.memory, extra, "", [s.fileno() for s in theirs])
+        descriptors = [s.fileno() for s in theirs]
+        if can_be_saved(arch, accel):
+            # By a new number the kernel knows that other machines have the same state, and makes random numbers of its own.
+            words = machine_command(arch, kernel, initrd, accel, o.cpus, o.memory, [*extra, "-device", "vmgenid,guid=auto"])
+            self.saved = SavedState(words, kernel, initrd)
+            words += self.saved.words()
+            descriptors += self.saved.descriptors()
+        else:
+            words = machine_command(arch, kernel, initrd, accel, o.cpus, o.memory, extra)
+        self.proc = qemu_start(words, descriptors)
+        if self.saved:
+            self.saved.inherited()
         for s in theirs:
             s.close()
         self.ctl, self.con = ends["ctl"], ends["con"]
@@ -127,8 +141,32 @@ class Machine:
             "capture_room": min(64, o.memory // 8) << 20,
             "python": "/usr/bin/python3" if arch.foreign else os.path.realpath(sys.executable),
         }
+        if self.saved and self.saved.resumes:
+            self.described += ", from its saved state"
+            variables["now"] = int(time.time())
         setup = os.fsencode("".join(f"{k}={shlex.quote(str(v))}\n" for k, v in variables.items()))
-        self.ctl.sendall(b"setup - %d\n" % len(setup) + setup)
+        self.setup = b"setup - %d\n" % len(setup) + setup
+        if not self.saves():
+            self.ctl.sendall(self.setup)
+
+    def without_state(self):
+        """Later machines boot, where this one does not come up from its saved state; the words that say so."""
+        if not (self.saved and self.saved.resumes):
+            return ""
+        self.saved.refuse()
+        return "; its saved state is not used again: repeat the command"
+
+    def saves(self):
+        return self.saved and self.saved.monitor
+
+    def booted(self):
+        """The machine has booted and waits for its configuration."""
+        if self.saves():
+            try:
+                self.saved.save()
+            except OSError as e:
+                say(f"the state of the booted machine cannot be kept in {self.saved.cache}: {e}")
+            self.ctl.sendall(self.setup)
 
     def stop(self):
         if self.proc:
@@ -136,6 +174,8 @@ class Machine:
             self.proc.stdout.close()
             for s in self.sockets.values():
                 s.close()
+            if self.saves():
+                self.saved.monitor.close()
             self.proc = None
             for _, path in self.options.pcap:
                 sort_capture(path)
@@ -235,7 +275,9 @@ class Machine:
             del self.lines[: at + 1]
             if line.startswith("fail "):
                 raise MachineDied(line[5:].strip())
-            if line.startswith("captured "):
+            if line == "booted":
+                self.booted()
+            elif line.startswith("captured "):
                 number, frames, missing = map(int, line.split()[1:])
                 self.captured[number] = (frames, missing)
             elif line.startswith("fault "):
@@ -251,7 +293,7 @@ class Machine:
         if not data:
             if name == "ctl":
                 self.drain()
-                raise MachineDied(self.cause())
+                raise MachineDied(self.cause() + ("" if self.up else self.without_state()))
         elif name == "ctl":
             self.lines += data
         elif name == "out":

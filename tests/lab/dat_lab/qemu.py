@@ -47,6 +47,14 @@ def tsc_khz():
     return round((ended[1] - began[1]) * 1000000 / (ended[0] - began[0]))
 
 
+def boot_id():
+    """Another one after each boot of the host."""
+    try:
+        return open("/proc/sys/kernel/random/boot_id").read().strip()
+    except OSError:
+        return "unknown"
+
+
 def qemu_command(arch, kernel, initrd, accel, cpus, memory, extra, append):
     """The words of qemu's command line."""
     cpu = {
@@ -64,11 +72,15 @@ def qemu_command(arch, kernel, initrd, accel, cpus, memory, extra, append):
     )
 
 
-def qemu_start(arch, kernel, initrd, accel, cpus, memory, extra, append, pass_fds):
-    if accel == "tcg" and arch.name == "x86_64" and (khz := tsc_khz()):
-        append += f" tsc_early_khz={khz}"
+def machine_command(arch, kernel, initrd, accel, cpus, memory, extra):
+    """As qemu_command, for a machine that runs commands."""
+    append = f"tsc_early_khz={khz}" if accel == "tcg" and arch.name == "x86_64" and (khz := tsc_khz()) else ""
+    return qemu_command(arch, kernel, initrd, accel, cpus, memory, extra, append)
+
+
+def qemu_start(words, pass_fds):
     return subprocess.Popen(
-        qemu_command(arch, kernel, initrd, accel, cpus, memory, extra, append),
+        words,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -88,12 +100,8 @@ def kvm_works(arch, kernel, initrd):
     """Whether a trial boot under KVM succeeds within seconds; the verdict is kept until the host boots again."""
     if arch.foreign or not os.access("/dev/kvm", os.R_OK | os.W_OK) or os.environ.get("DAT_LAB_KVM") == "0":
         return False
-    try:
-        boot_id = open("/proc/sys/kernel/random/boot_id").read().strip()
-    except OSError:
-        boot_id = "unknown"
     cache = cache_dir()
-    verdict, state = os.path.join(cache, f"kvm-{kernel.version}"), [boot_id, platform.release(), kernel.version]
+    verdict, state = os.path.join(cache, f"kvm-{kernel.version}"), [boot_id(), platform.release(), kernel.version]
     with Lock(cache):
         try:
             *known, works = json.load(open(verdict))
@@ -104,7 +112,7 @@ def kvm_works(arch, kernel, initrd):
         say("trying KVM (at most 5 s, once per boot of the host)")
         ours, theirs = socket.socketpair()
         extra = ["-chardev", f"socket,id=con,fd={theirs.fileno()}", "-serial", "chardev:con"]
-        p = qemu_start(arch, kernel, initrd, "kvm", 1, 512, extra, "dat_lab.trial", [theirs.fileno()])
+        p = qemu_start(qemu_command(arch, kernel, initrd, "kvm", 1, 512, extra, "dat_lab.trial"), [theirs.fileno()])
         theirs.close()
         seen, end = b"", time.monotonic() + 5
         while b"dat-lab-trial-ok" not in seen and time.monotonic() < end:

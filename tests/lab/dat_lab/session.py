@@ -49,7 +49,7 @@ def script_commands(path):
 
 def inner_environment(o, mode):
     env = {k: v for k, v in os.environ.items() if PASSED_ENV.fullmatch(k)} if mode == "machine" else {}
-    for k in ("DAT_LAB_GUEST", "DAT_LAB_TOOLS", "DAT_LAB_KVM", "DAT_LAB_OUT"):
+    for k in ("DAT_LAB_GUEST", "DAT_LAB_TOOLS", "DAT_LAB_KVM", "DAT_LAB_SAVED", "DAT_LAB_OUT"):
         env.pop(k, None)
     if mode == "machine":
         path = [d for d in os.environ.get("PATH", "").split(":") if d.startswith("/")]
