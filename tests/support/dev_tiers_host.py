@@ -125,8 +125,8 @@ def tier_schedules(sums: tally) -> None:
 
 def tier_fuzz(sums: tally) -> None:
     """The libFuzzer targets, for DAT_FUZZ_SECONDS each."""
-    seconds = os.environ.get("DAT_FUZZ_SECONDS", "5")
-    with step(f"Fuzz targets with ASan + UBSan, {seconds} s each", "2 to 3 min"):
+    seconds = os.environ.get("DAT_FUZZ_SECONDS", "20")
+    with step(f"Fuzz targets with ASan + UBSan, {seconds} s each", "3 to 4 min"):
         if not build_folder("asan", "tests/fuzz"):
             sums.check("fuzz", False, "not built")
             return
