@@ -340,7 +340,8 @@ public:
   /// Closes the adapter (uDAPL 2.0 §6.2.1.2). The handle is empty afterwards.
   /// - `close_mode::graceful`: only if no object that the ia created is left.
   /// - `close_mode::abrupt`: all its objects end, connections included. Waiting threads return `abort`, and handles
-  ///   that remain return `invalid_handle`.
+  ///   that remain return `invalid_handle`. The device's context, and the descriptors of the ia and of its evds, are
+  ///   closed with the last of these handles.
   ///
   /// Errors:
   /// - `invalid_state` (ia_in_use): a graceful close with objects left, which changes nothing

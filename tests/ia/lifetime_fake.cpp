@@ -276,3 +276,15 @@ TEST_CASE("a graceful close of an ia ends a connection that still waits for the 
   CHECK(fake::live().contexts == 2);
   fake::release_events();
 }
+
+TEST_CASE("after an abrupt close of an ia, its context ends with the last handle of an object", "[ia]") {
+  const clean_world world;
+  auto ia = must(dat::ia::open("fk1", manual));
+  {
+    const auto pz = must(ia.create_pz());
+    must(ia.close(dat::close_mode::abrupt));
+    CHECK(fake::live().pds == 0);
+    CHECK(fake::live().contexts == 1);
+  }
+  CHECK(fake::live().contexts == 0);
+}
