@@ -54,6 +54,7 @@
 #include <dat/status.hpp>
 #include <dat/timeout.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -96,8 +97,10 @@ struct rails_options {
   std::chrono::milliseconds failover_within{2000};
   std::chrono::milliseconds cool_down{1000}; ///< from a failure to the next attempt; doubles with each failed attempt
   std::chrono::milliseconds max_cool_down{30000}; ///< the maximum of the doubled time
-  std::uint32_t depth = 64;                       ///< messages under way on a rail, 1 to 4096, and receives posted
-  std::uint32_t window = 1024;                    ///< messages that are written and not done, 1 to 8192
+  /// The messages under way on a rail, and the receives posted for them: 1 to 4096, and with several rails at most 2048
+  /// divided by the number of the others.
+  std::uint32_t depth = 64;
+  std::uint32_t window = 1024; ///< messages that are written and not done, 1 to 8192
   /// The clock, for programs that simulate time. Must not go backwards.
   std::chrono::steady_clock::time_point (*clock)() noexcept = &std::chrono::steady_clock::now;
 };
@@ -241,7 +244,9 @@ public:
   /// Writes `bytes` bytes of `from` to the byte `at` of `to`, as one message. With 0 bytes it only notifies. The memory
   /// must stay unchanged until `rails_write_done`.
   /// Errors:
-  /// - `insufficient_resources` (resource_credits): `window` messages are not done; run the rails
+  /// - `insufficient_resources` (resource_credits): `window` messages are not done, or one of the same class is not
+  /// done
+  ///   that is thousands of messages older; run the rails
   /// - `invalid_parameter`: a range exceeds its memory, or the memory is of rails of another number
   /// - `length_error`: the message is longer than an adapter can send
   /// - `invalid_handle`: an object is empty
@@ -259,9 +264,13 @@ public:
   /// Thread safety: as the class.
   template <class Visitor>
   expected<std::size_t> run(Visitor&& visit) {
-    if (auto ok = step(); !ok) return ok.assume_error();
     std::size_t n = 0;
-    for (; auto e = next(); ++n) std::visit(visit, *e);
+    const auto give = [&] {
+      for (; auto e = next(); ++n) std::visit(visit, *e);
+    };
+    give(); // what is left of a run whose visitor has thrown: the rails take no more messages meanwhile
+    if (auto ok = step(); !ok) return ok.assume_error();
+    give();
     return n;
   }
   /// As run; if there is no event, waits up to `limit` for one.
@@ -271,8 +280,9 @@ public:
   /// Thread safety: as the class.
   template <class Visitor>
   expected<std::size_t> wait(Visitor&& visit, timeout limit) {
-    const auto until = std::chrono::steady_clock::now() +
-                       (limit == infinite ? std::chrono::hours(24 * 365) : std::chrono::nanoseconds(limit));
+    // A century counts as unlimited, and adding a century cannot overflow the clock.
+    const auto until =
+        std::chrono::steady_clock::now() + std::clamp<timeout>(limit, timeout::zero(), std::chrono::hours(24 * 36525));
     for (;;) {
       auto n = run(visit);
       if (!n || n.assume_value() != 0) return n;

@@ -155,6 +155,19 @@ TEST_CASE("rails do not sleep when their next work was due before", "[rails]") {
   CHECK(limit == 0ns);
 }
 
+TEST_CASE("a wait of rails takes every limit: the longest ones sleep, and one before now has expired", "[rails]") {
+  ends e(1);
+  REQUIRE(e.all_up());
+  e.some_turns();
+  const dat::timeout limit = GENERATE(dat::infinite - 1us, dat::timeout(std::chrono::years(1000)));
+  {
+    watched w;
+    is_error(e.a.rails.wait(e.a.seen, limit), dat::return_type::interrupted_call);
+    CHECK(w.calls.size() == 1);
+  }
+  is_error(e.a.rails.wait(e.a.seen, dat::timeout::min()), dat::return_type::timeout_expired);
+}
+
 TEST_CASE("a signal ends a wait of rails, and another failure of the sleep does not", "[rails]") {
   ends e(1);
   REQUIRE(e.all_up());

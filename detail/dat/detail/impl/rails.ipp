@@ -128,6 +128,8 @@ DAT_DECL expected<rails> rails::make(std::span<const rail_path> paths, const rai
   if (options.cool_down < 0ms || options.max_cool_down < options.cool_down)
     return bad("`cool_down` must not be negative, nor above `max_cool_down`.", return_subtype::arg2);
   if (options.depth < 1 || options.depth > 4096) return bad("`depth` must be from 1 to 4096.", return_subtype::arg2);
+  if (detail::rail::overtaking(paths.size(), options.depth) > detail::rail::half / 2)
+    return bad("`depth` must be at most 2048 divided by the number of paths less 1.", return_subtype::arg2);
   if (options.window < 1 || options.window > detail::rail::half)
     return bad("`window` must be from 1 to 8192.", return_subtype::arg2);
   if (!options.clock) return bad("`clock` must be a function.", return_subtype::arg2);
@@ -182,11 +184,12 @@ DAT_DECL expected<void> rails::write(const rails_memory& from, std::size_t first
           .hint("An adapter cannot send a message of that length: write several.");
   const std::size_t which = properties.ordered;
   const std::uint32_t sequence = impl_->next_sequence[which];
-  if (impl_->free.empty() ||
-      ((sequence - impl_->oldest[which]) & (detail::rail::sequences - 1)) >= detail::rail::half - 1)
+  const std::uint32_t ahead = (sequence - impl_->oldest[which]) & (detail::rail::sequences - 1);
+  const std::size_t most = detail::rail::half - 1 - detail::rail::overtaking(impl_->all.size(), impl_->options.depth);
+  if (impl_->free.empty() || ahead >= most)
     return error(return_type::insufficient_resources, return_subtype::resource_credits)
         .at(call, object_kind::ep)
-        .hint("As many messages as `window` allows are not done: call `run` or `wait`.");
+        .hint("As many messages as `window` allows are not done, or one is not done for long: call `run` or `wait`.");
   const std::uint32_t place = impl_->free.back();
   impl_->free.pop_back();
   impl_->next_sequence[which] = (sequence + 1) & (detail::rail::sequences - 1);
@@ -205,6 +208,7 @@ DAT_DECL expected<void> rails::step() {
 
 /// The next event: one that has happened, or an ordered message whose turn it is.
 DAT_DECL std::optional<rails_event> rails::next() noexcept {
+  if (!impl_) return std::nullopt;
   if (!impl_->events.empty()) {
     const rails_event e = impl_->events.front();
     impl_->events.pop_front();

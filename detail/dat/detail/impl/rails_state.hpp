@@ -23,6 +23,13 @@ inline constexpr std::uint32_t sequences = 1u << 14;
 inline constexpr std::uint32_t half = sequences / 2; ///< messages of a class that may be between the first and the last
 inline constexpr std::uint32_t classes = 2;
 
+/// The most messages that follow the latest one before the peer takes a message that is done. Done means that it has
+/// arrived in a queue of the peer, which takes its queues one after the other. The credits of the other rails let the
+/// peer take up to `depth` messages of each of them first, and grant as many again.
+[[nodiscard]] constexpr std::size_t overtaking(std::size_t rails, std::size_t depth) noexcept {
+  return 2 * (rails - 1) * depth;
+}
+
 /// The contents of the immediate data of a message. The adapter sends the bytes as they are in memory; on the wire the
 /// lowest byte is first.
 struct label {
