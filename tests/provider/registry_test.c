@@ -54,6 +54,7 @@ static const char stubs[] = "stub u2.0 threadsafe default %s stub.1.0 \"plain\" 
                             "yes2 u2.0 threadsafe default %s stub.1.0 \"related\" \"\"\n"
                             "no u2.0 threadsafe default %s stub.1.0 \"unrelated\" \"\"\n"
                             "no2 u2.0 threadsafe default %s stub.1.0 \"unrelated\" \"\"\n"
+                            "nested u2.0 threadsafe default %s stub.1.0 \"opens stub\" \"\"\n"
                             "missing u2.0 threadsafe default /nonexistent/libprovider.so stub.1.0 \"\" \"\"\n"
                             "odd u2.0 threadsafe default libc.so.6 stub.1.0 \"\" \"\"\n"
                             "old u1.2 nonthreadsafe default %s stub.1.0 \"plain\" \"\"\n"
@@ -62,7 +63,7 @@ static const char stubs[] = "stub u2.0 threadsafe default %s stub.1.0 \"plain\" 
                             "kernel k2.0 threadsafe default %s stub.1.0 \"plain\" \"\"\n"
                             "second u2.0 threadsafe nondefault %s stub.1.0 \"plain\" \"\"\n"
                             "this line has no meaning\n";
-enum { visible = 15 };
+enum { visible = 16 };
 
 static void loads_and_counts(void) {
   DAT_IA_HANDLE ia, again, known;
@@ -98,6 +99,12 @@ static void loads_and_counts(void) {
     SUCCEEDS(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
   }
   CHECK(stub->inits == 5 && stub->finis == 5);
+
+  // A library that opens another provider while it is loaded is counted as any other.
+  SUCCEEDS(open_stub("nested", &ia));
+  CHECK(stub->inits == 7 && stub->finis == 6);
+  SUCCEEDS(dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
+  CHECK(stub->finis == 7);
   CHECK(stub->faults == 0 && stub->opens == stub->closes);
 }
 

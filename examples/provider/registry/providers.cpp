@@ -85,16 +85,16 @@ DAT_RETURN providers::add(const DAT_PROVIDER* table, const DAT_PROVIDER_INFO* in
       info->dapl_version_minor > UINT16_MAX)
     return failure(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
   const std::lock_guard lock(lock_);
-  const bool by_library = expected_ && loader_ == std::this_thread::get_id();
-  if (by_library && name_of(*info) != name_of(*expected_)) {
-    note("a library that was loaded for " + std::string(name_of(*expected_)) + " adds " + std::string(name_of(*info)));
+  library* const from = loader_ == std::this_thread::get_id() ? loading_now_ : nullptr;
+  if (from && name_of(*info) != name_of(from->info)) {
+    note("a library that was loaded for " + std::string(name_of(from->info)) + " adds " + std::string(name_of(*info)));
     return failure(DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
   }
   if (find(*info)) return failure(DAT_PROVIDER_ALREADY_REGISTERED);
   auto added = std::make_shared<provider>();
   added->info = *info;
   added->table = table;
-  if (by_library) added->from = &libraries_.back();
+  added->from = from;
   providers_.push_back(std::move(added));
   tables.insert(table);
   return DAT_SUCCESS;
@@ -188,7 +188,8 @@ void providers::load(const found& entry) {
     ::dlclose(handle);
     return;
   }
-  const library* lib = nullptr;
+  library* lib = nullptr;
+  library* outer = nullptr; // which opens this one while it is loaded itself
   {
     const std::lock_guard lock(lock_);
     const auto known = std::find_if(libraries_.begin(), libraries_.end(), [&](const library& l) {
@@ -202,7 +203,7 @@ void providers::load(const found& entry) {
       ::dlclose(handle); // known already
     }
     lib = &libraries_.back();
-    expected_ = &lib->info;
+    outer = std::exchange(loading_now_, lib);
     loader_ = std::this_thread::get_id();
   }
   {
@@ -210,7 +211,7 @@ void providers::load(const found& entry) {
     init(&lib->info, lib->instance_data.c_str());
   }
   const std::lock_guard lock(lock_);
-  expected_ = nullptr;
+  loading_now_ = outer;
   if (!find(info)) note(line + entry.library + " did not add its provider");
 }
 

@@ -109,7 +109,7 @@ private:
   // Held while a provider is loaded and removed, so that two threads do not load one. Recursive, because a provider
   // may open adapters of others meanwhile.
   std::recursive_mutex loading_;
-  const DAT_PROVIDER_INFO* expected_ = nullptr; // what the library that is being loaded must add
+  library* loading_now_ = nullptr; // the library that is being loaded, which must add its provider
   std::thread::id loader_;
 
   mutable std::mutex lock_; // of what follows; never held during a call of a provider
