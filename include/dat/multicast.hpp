@@ -43,8 +43,8 @@ public:
   /// Asks for membership in the group of that address, in the whole subnet. The endpoint's connect evd gets
   /// `ib::group_joined` or `connection_unreachable`.
   /// Errors: `invalid_address` for an address that is not a multicast address, or of a family of which the adapter has
-  /// no address; `model_not_supported` for an IPv6 address on RoCE v2, of which Linux has no groups;
-  /// `insufficient_resources`; `invalid_handle`.
+  /// no address; `invalid_state` when the endpoint is disconnected; `model_not_supported` for an IPv6 address on RoCE
+  /// v2, of which Linux has no groups; `insufficient_resources`; `invalid_handle`.
   /// Allocates: yes.
   /// Blocks: no.
   /// Thread safety: as the class.

@@ -86,6 +86,20 @@ TEST_CASE("a group needs a multicast address of a family that the adapter has", 
   is_error(join("239.1.2.3"), return_type::invalid_handle, return_subtype::handle_ep);
 }
 
+TEST_CASE("a disconnected endpoint cannot join a group, because it would get no answer", "[ud][multicast]") {
+  const clean_world clean;
+  joining_end m;
+  must(m.ep.disconnect());
+  CHECK(m.answer() == "another"); // disconnected
+  const auto refused = dat::ib::multicast_group::join(m.ep, group_1);
+  is_error(refused, return_type::invalid_state, return_subtype::ep_disconnected);
+  CHECK(refused.error().call() == "multicast_group.join");
+  CHECK(fake::count(call::rdma_join_multicast_ex) == 0);
+  must(m.ep.reset());
+  const auto group = m.join();
+  CHECK(std::holds_alternative<dat::ib::group_joined>(m.last.value()));
+}
+
 TEST_CASE("an empty group has no address and no peer, and cannot be left", "[ud][multicast]") {
   dat::ib::multicast_group none;
   CHECK_FALSE(none);

@@ -14,6 +14,7 @@ DAT_DECL expected<ref<group_core>> group_core::join(const ref<ep_core>& ep, cons
   if (!group.is_multicast())
     return at(error(return_type::invalid_address, return_subtype::address_malformed))
         .hint("A group has a multicast address: 224.0.0.0/4 or ff00::/8.");
+  if (ep->state() != ep_datagram) return ep->wrong_state(call); // it would get no event of the answer
   const ia_address* own = ep->ia().address(group.family());
   if (!own)
     return at(error(return_type::invalid_address, return_subtype::address_unreachable))
