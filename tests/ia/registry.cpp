@@ -252,6 +252,18 @@ TEST_CASE("a program can add names of its own and remove names",
   CHECK(r.list().size() == 3);
 }
 
+TEST_CASE("a name is compared as a whole, whatever characters it has", "[registry]") {
+  dat::registry r({port("dev", 1, "10.0.0.1")});
+  const std::string longer("d\0ev", 4), longest(255, 'n');
+  for (const std::string& name : {std::string("d"), longer, longest})
+    must(r.add({.name = name, .port = r.devices().front()}));
+  for (const std::string& name : {longer, longest}) {
+    must(r.remove(name));
+    CHECK(failure(r, name).type() == type::provider_not_found);
+    CHECK(r.find("d"));
+  }
+}
+
 TEST_CASE("a registry has room for a hundred names", "[registry][REG-024]") {
   dat::registry r({});
   for (int i = 0; i < 100; ++i) must(r.add({.name = "n" + std::to_string(i)}));

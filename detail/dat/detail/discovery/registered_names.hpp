@@ -21,16 +21,16 @@ namespace dat { inline namespace v0 { namespace detail {
 struct registered_name : list_node {
   enum class role : std::uint8_t { added, removed, open };
 
-  registered_name(role r, std::string_view n, void (*d)(registered_name&) noexcept) noexcept : what(r), destroy(d) {
-    n.copy(text.data(), text.size() - 1);
-  }
+  registered_name(role r, std::string_view n, void (*d)(registered_name&) noexcept) noexcept
+      : what(r), size(static_cast<std::uint8_t>(n.copy(text.data(), text.size()))), destroy(d) {}
   registered_name(const registered_name&) = delete;
   registered_name& operator=(const registered_name&) = delete;
-  [[nodiscard]] std::string_view name() const noexcept { return text.data(); }
+  [[nodiscard]] std::string_view name() const noexcept { return {text.data(), size}; }
 
+  std::array<char, 255> text{}; // DAT_NAME_MAX_LENGTH without the NUL; a name may have a NUL of its own
   const role what;
+  const std::uint8_t size;
   void (*const destroy)(registered_name&) noexcept;
-  std::array<char, 256> text{}; // DAT_NAME_MAX_LENGTH
   // Of an added name:
   std::array<char, 72> port{}; ///< as ia::open takes it; empty: the device is absent
   std::uint16_t major_part = 2;
