@@ -180,6 +180,11 @@ TEST_CASE("DAT_OVERRIDE chooses another version of a name's provider",
     CHECK(must(with(text).find("x")).port.value().device == "two");
     CHECK(with(text).diagnostics().empty());
   }
+  for (const auto* text : {"x u2.0 threadsafe xyz.02.00", "x u2.0 threadsafe \"xyz.2.0\""}) { // the same version
+    INFO(text);
+    CHECK(must(with(text).find("x")).port.value().device == "two");
+    CHECK(with(text).diagnostics().empty());
+  }
   // Comments, quotes, words and numbers are those of dat.conf.
   const auto written = with("# of this host\n\n\"x\" u2.0\tthreadsafe xyz.2.0 # the second\n");
   CHECK(must(written.find("x")).port.value().device == "two");

@@ -79,6 +79,8 @@ public:
 
   [[nodiscard]] std::uint32_t column() const noexcept { return column_; }
   [[nodiscard]] std::string_view raw() const noexcept { return raw_; }
+  /// The part before the place `end` of `raw`, which must not be inside an escape.
+  [[nodiscard]] conf_field first(std::size_t end) const noexcept { return {raw_.substr(0, end), quoted_, column_}; }
 
   /// Calls `f` for each character.
   template <class F>
@@ -148,11 +150,15 @@ struct conf_item {
   std::uint16_t minor = 0;
   bool thread_safe = false;
   bool is_default = false;
-  std::string_view version_id; ///< of the provider version "acme.2.1": "acme", 2, 1
+  conf_field version_id; ///< of the provider version "acme.2.1": "acme", 2, 1
   std::uint16_t version_major = 0;
   std::uint16_t version_minor = 0;
   std::string_view extra; ///< the text after the eighth field, without comments
 
+  /// "acme.2.01" is the version "acme.2.1".
+  [[nodiscard]] bool same_version(const conf_item& o) const noexcept {
+    return version_major == o.version_major && version_minor == o.version_minor && version_id.same(o.version_id);
+  }
   [[nodiscard]] bool same_key(const conf_item& o) const noexcept {
     return user_level == o.user_level && major == o.major && minor == o.minor && thread_safe == o.thread_safe &&
            name.same(o.name);
@@ -259,7 +265,7 @@ private:
     const std::int32_t from = before != version.npos ? conf_number(version.substr(before + 1, last - before - 1)) : -1;
     if (from < 0 || to < 0 || before == 0)
       return fault(item, item.version.column(), "a provider version is id.major.minor: acme.2.0");
-    item.version_id = version.substr(0, before);
+    item.version_id = item.version.first(before);
     item.version_major = static_cast<std::uint16_t>(from);
     item.version_minor = static_cast<std::uint16_t>(to);
     item.what = conf_item::kind::selection;
@@ -324,7 +330,7 @@ struct conf_texts {
   [[nodiscard]] bool chosen(const conf_item& entry) const noexcept {
     conf_item s;
     for (conf_reader r(overrides, true); r.next(s);)
-      if (s.what == conf_item::kind::selection && s.same_key(entry)) return s.version.same(entry.version);
+      if (s.what == conf_item::kind::selection && s.same_key(entry)) return s.same_version(entry);
     return entry.is_default;
   }
 

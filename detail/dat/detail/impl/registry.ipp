@@ -64,7 +64,7 @@ struct removed_name final : registered_name {
   e.thread_safe = i.thread_safe;
   e.is_default = i.is_default;
   e.library = text_of(i.library);
-  e.version = {std::string(i.version_id), i.version_major, i.version_minor};
+  e.version = {text_of(i.version_id), i.version_major, i.version_minor};
   e.instance_data = text_of(i.instance);
   e.platform_data = text_of(i.platform);
   e.extra = std::string(i.extra);
