@@ -209,8 +209,7 @@ template <class Parent>
 
 [[nodiscard]] DAT_RETURN get_status(const entry_call<ep_object>& e, DAT_EP_STATE* state, DAT_BOOLEAN* recv_idle,
                                     DAT_BOOLEAN* request_idle) noexcept {
-  const auto status =
-      e->is_datagram() ? dat::expected<dat::ep_status>(dat::ep_status{.state = e->ud.state()}) : e->rc.status();
+  const auto status = e->is_datagram() ? e->ud.status() : e->rc.status();
   if (!status) return word(status);
   const dat::ep_status& now = status.assume_value();
   if (state) *state = static_cast<DAT_EP_STATE>(now.state);

@@ -192,6 +192,19 @@ public:
   /// Thread safety: must not overlap any other use of the object.
   expected<void> close() noexcept;
 
+  /// The state, and whether anything is outstanding. (uDAPL 2.0 §6.6.9)
+  /// Errors: `invalid_handle`.
+  /// Allocates: never.
+  /// Blocks: never.
+  /// Thread safety: safe, also in signal handlers.
+  template <class Result = ep_status>
+  [[nodiscard]] expected<detail::if_complete<Result>> status() const noexcept {
+    static_assert(detail::complete<Result>, "dat: include <dat/ep_params.hpp> to query the status of an endpoint");
+    if constexpr (detail::complete<Result>) {
+      if (!alive()) return empty_handle("ep.status");
+      return Result{state(), core_->receives().used() == 0, core_->requests().used() == 0};
+    }
+  }
   /// `connected` while it can send, otherwise `disconnected`.
   [[nodiscard]] ep_state state() const noexcept { return ref_.state(); }
   /// The queue pair number, to which peers send.

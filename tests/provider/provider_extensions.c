@@ -67,6 +67,8 @@ void extensions(void) {
 void datagrams(void) {
   DAT_EP_ATTR attributes = usual_attributes();
   DAT_EP_HANDLE near, far;
+  DAT_EP_STATE state;
+  DAT_BOOLEAN recv_idle, request_idle;
   DAT_LMR_TRIPLET out = local(&a, 0, 8), in = local(&b, 2048, 256);
   DAT_IB_EXTENSION_EVENT_DATA known;
   DAT_CR_PARAM request;
@@ -74,7 +76,11 @@ void datagrams(void) {
   attributes.service_type = (DAT_SERVICE_TYPE)DAT_IB_SERVICE_TYPE_UD;
   SUCCEEDS(dat_ep_create(a.ia, a.pz, a.evd, a.evd, a.evd, &attributes, &near));
   SUCCEEDS(dat_ep_create(b.ia, b.pz, b.evd, b.evd, b.evd, &attributes, &far));
+  SUCCEEDS(dat_ep_get_status(far, &state, &recv_idle, &request_idle));
+  CHECK(state == DAT_EP_STATE_CONNECTED && recv_idle && request_idle);
   SUCCEEDS(dat_ep_post_recv(far, 1, &in, cookie_of(9), DAT_COMPLETION_DEFAULT_FLAG));
+  SUCCEEDS(dat_ep_get_status(far, NULL, &recv_idle, &request_idle));
+  CHECK(!recv_idle && request_idle);
   SUCCEEDS(dat_ep_connect(near, (DAT_IA_ADDRESS_PTR)&b.address, port, PLENTY, sizeof hello, hello, DAT_QOS_BEST_EFFORT,
                           DAT_CONNECT_DEFAULT_FLAG));
   const DAT_EVENT arrived = event_of(b.evd, DAT_IB_UD_CONNECTION_REQUEST_EVENT);
@@ -98,6 +104,8 @@ void datagrams(void) {
   const DAT_EVENT got = event_of(b.evd, DAT_IB_DTO_EVENT);
   CHECK((int)got.event_data.dto_completion_event_data.operation == DAT_IB_DTO_RECV_UD);
   CHECK(got.event_data.dto_completion_event_data.transfered_length == 40 + 8);
+  SUCCEEDS(dat_ep_get_status(far, NULL, &recv_idle, NULL));
+  CHECK(recv_idle);
   RETURNS(dat_ib_post_send_ud(near, 1, &out, &known.remote_ah, cookie_of(8), DAT_COMPLETION_BARRIER_FENCE_FLAG),
           DAT_INVALID_PARAMETER, DAT_INVALID_ARG7);
   RETURNS(dat_ib_post_send_ud(near, 1, &out, NULL, cookie_of(8), 0), DAT_INVALID_PARAMETER, DAT_INVALID_ARG5);

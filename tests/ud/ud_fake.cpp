@@ -5,6 +5,7 @@
 
 #include <dat/buffer.hpp>
 #include <dat/descriptor.hpp>
+#include <dat/ep_params.hpp>
 #include <dat/multicast.hpp>
 #include <dat/ud.hpp>
 
@@ -259,6 +260,29 @@ TEST_CASE("a full queue of datagrams refuses posts, and takes posts again when c
   CHECK(p.a.ep.post(dat::ib::send_to{p.to_b}).error().sys_errno() == EIO);
   must(p.a.ep.post(dat::ib::send_to{p.to_b}));
   CHECK(p.events_of(p.a).size() == 1);
+}
+
+TEST_CASE("the status of a datagram endpoint shows what is outstanding in each of its queues", "[ud]") {
+  const clean_world clean;
+  known_pair p;
+  const auto idle = [](const dat::ep<dat::ud>& ep) {
+    const auto s = must(ep.status());
+    return std::string(to_string(s.state)) + (s.recv_idle ? " idle" : " receives") +
+           (s.request_idle ? " idle" : " sends");
+  };
+  CHECK(idle(p.a.ep) == "connected idle idle");
+  must(p.b.ep.post(dat::recv{must(p.b.mem.slice(0, 64))}));
+  CHECK(idle(p.b.ep) == "connected receives idle");
+  must(p.a.ep.post(dat::ib::send_to{p.out(8), p.to_b}));
+  CHECK(idle(p.a.ep) == "connected idle sends");
+  fake::finish();
+  CHECK(p.events_of(p.a).size() == 1);
+  CHECK(p.events_of(p.b).size() == 1);
+  for (auto* e : {&p.a, &p.b}) CHECK(idle(e->ep) == "connected idle idle");
+  must(p.a.ep.disconnect());
+  CHECK(idle(p.a.ep) == "disconnected idle idle");
+  must(p.a.ep.close());
+  is_error(p.a.ep.status(), dat::return_type::invalid_handle, dat::return_subtype::handle_ep);
 }
 
 TEST_CASE("the address of a datagram peer has a handle of a type of its own", "[ud][type][IBX-011]") {
