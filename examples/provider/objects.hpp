@@ -17,6 +17,7 @@
 #include <dat/rsp.hpp>
 #include <dat/srq.hpp>
 #include <dat/ud.hpp>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -132,12 +133,18 @@ struct rmr_object : object_of<DAT_HANDLE_TYPE_RMR, return_subtype::handle_rmr> {
   short_lock binding; ///< held by a bind: calls on one dat::rmr must not overlap
 };
 
+struct cno_object;
+/// An agent of C that a cno calls.
+struct cno_agent {
+  cno_object& of;
+  DAT_OS_WAIT_PROXY_AGENT given;
+};
 struct cno_object : object_of<DAT_HANDLE_TYPE_CNO, return_subtype::handle_cno> {
   using object_of::object_of;
   dat::cno cno;
+  std::mutex mutex; ///< guards the following
   DAT_PROXY_TYPE proxy = DAT_PROXY_TYPE_NONE;
-  std::atomic<DAT_PVOID> instance{nullptr}; ///< of the agent
-  std::atomic<DAT_AGENT_FUNC> agent{nullptr};
+  std::list<cno_agent> agents; ///< in their order; dat calls each at most once, and none after a later one
 };
 
 struct evd_object : object_of<DAT_HANDLE_TYPE_EVD, return_subtype::handle1> {

@@ -63,6 +63,39 @@ static void* waits(void* evd) {
   return NULL;
 }
 
+static void counts(DAT_PVOID called, DAT_EVD_HANDLE evd) {
+  (void)evd;
+  __atomic_add_fetch((int*)called, 1, __ATOMIC_SEQ_CST);
+}
+
+// Replaces an agent while a trigger calls it: one of the two is called, and a called one is not set any longer.
+static void replaces_agents(void) {
+  DAT_CNO_HANDLE cno;
+  DAT_EVD_HANDLE evd;
+  DAT_EVENT e = {0};
+  DAT_CNO_PARAM param;
+  e.event_number = DAT_SOFTWARE_EVENT;
+  SUCCEEDS(dat_cno_create(a.ia, DAT_OS_WAIT_PROXY_AGENT_NULL, &cno));
+  SUCCEEDS(dat_evd_create(a.ia, 8, cno, DAT_EVD_SOFTWARE_FLAG, &evd));
+  for (int i = 0; i != 10 * rounds; ++i) {
+    int called[2] = {0, 0};
+    const DAT_OS_WAIT_PROXY_AGENT first = {&called[0], counts}, second = {&called[1], counts};
+    SUCCEEDS(dat_cno_modify_agent(cno, first));
+    SUCCEEDS(dat_evd_post_se(evd, &e));
+    for (volatile int n = 0; n < i % rounds * 50;) n = n + 1;
+    SUCCEEDS(dat_cno_modify_agent(cno, second));
+    while (!__atomic_load_n(&called[0], __ATOMIC_SEQ_CST) && !__atomic_load_n(&called[1], __ATOMIC_SEQ_CST))
+      sched_yield();
+    SUCCEEDS(dat_cno_query(cno, DAT_CNO_FIELD_ALL, &param));
+    CHECK(called[0] + called[1] == 1);
+    CHECK(param.proxy_type == (called[0] ? DAT_PROXY_TYPE_AGENT : DAT_PROXY_TYPE_NONE));
+    SUCCEEDS(dat_cno_modify_agent(cno, DAT_OS_WAIT_PROXY_AGENT_NULL));
+    SUCCEEDS(dat_evd_dequeue(evd, &e));
+  }
+  SUCCEEDS(dat_evd_free(evd));
+  SUCCEEDS(dat_cno_free(cno));
+}
+
 void threads(void) {
   pthread_t thread[workers + 2], taker;
   int taken = 0;
@@ -74,6 +107,7 @@ void threads(void) {
   __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
   pthread_join(taker, NULL);
   (void)dat_lmr_free(shaken);
+  replaces_agents();
 
   // A thread that waits while its evd is freed, and while its ia closes.
   struct side c;
