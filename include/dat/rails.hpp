@@ -244,9 +244,8 @@ public:
   /// Writes `bytes` bytes of `from` to the byte `at` of `to`, as one message. With 0 bytes it only notifies. The memory
   /// must stay unchanged until `rails_write_done`.
   /// Errors:
-  /// - `insufficient_resources` (resource_credits): `window` messages are not done, or one of the same class is not
-  /// done
-  ///   that is thousands of messages older; run the rails
+  /// - `insufficient_resources` (resource_credits): `window` messages are not done, or a message of the same class
+  ///   that is thousands of messages older is not done; run the rails
   /// - `invalid_parameter`: a range exceeds its memory, or the memory is of rails of another number
   /// - `length_error`: the message is longer than an adapter can send
   /// - `invalid_handle`: an object is empty
