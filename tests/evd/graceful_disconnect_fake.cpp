@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "completion_pairs.hpp"
 
+#include <dat/ep_params.hpp>
+
 using namespace unit;
 using dat::ep_state;
 
@@ -186,4 +188,43 @@ TEST_CASE("a graceful disconnect ends although no thread takes completions", "[e
        a.ep.state() != ep_state::disconnected && std::chrono::steady_clock::now() < until;)
     unit::settle(a, b);
   CHECK(a.ep.state() == ep_state::disconnected);
+}
+
+TEST_CASE("requests that are posted after an abrupt end of a graceful disconnect keep their entries", "[evd][ep]") {
+  const clean_world clean;
+  end a{"fk1"};
+  end b{"fk2"};
+  auto requests = must(a.ia.create_evd<dat::stream::dto>(16));
+  a.ep = must(a.pz.create_ep<dat::rc>({.recv = a.evd, .request = requests, .connect = a.evd}, {.max_request_dtos = 3}));
+  b.make_ep();
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(request_on(b.evd).accept(b.ep));
+  settle(a, b);
+  const auto write = [&](std::uint64_t cookie) { return dat::rdma_write{a.at(0, 8), b.mem.remote()}.cookie(cookie); };
+  fake::hold(a.ep.native_handle());
+  must(a.ep.post(write(1), write(9).suppress_completion()));
+  must(a.ep.disconnect(dat::close_mode::graceful));
+  must(a.ep.disconnect());
+  fake::finish();
+  // The call that gives the first completion finds the one of the graceful disconnect, too.
+  events seen;
+  bool posted = false;
+  const auto visit = [&](const auto& e) {
+    seen.push_back(describe{}(e));
+    if (!std::exchange(posted, true)) must(a.ep.post(write(2), write(3)));
+  };
+  CHECK(requests.drain(visit) == 2); // a suppressed request that fails has a completion
+  CHECK_FALSE(must(a.ep.status()).request_idle);
+  is_error(a.ep.post(write(5), write(6)), dat::return_type::insufficient_resources, dat::return_subtype::resource_tep);
+  must(a.ep.post(write(4)));
+  while (seen.size() < 5) {
+    fake::finish();
+    requests.drain(visit);
+  }
+  events expected;
+  for (const char* cookie : {" 1", " 9", " 2", " 3", " 4"}) expected.push_back(flushed_status + cookie);
+  CHECK(seen == expected);
+  CHECK(must(a.ep.status()).request_idle);
 }

@@ -379,6 +379,7 @@ DAT_DECL expected<void> ep_core::start_graceful() noexcept {
   wr.wr_id = tag(); // the entry is not part of the ring
   wr.opcode = IBV_WR_RDMA_WRITE;
   wr.send_flags = IBV_SEND_SIGNALED;
+  before_marker_ = sq_.before(sq_.next(), 1);
   set_state(ep_state::disconnect_pending);
   ibv_send_wr* bad;
   if (const int err = ibv_post_send(qp_, &wr, &bad)) {

@@ -327,6 +327,7 @@ private:
   work_task work_;
   work_task test_;                        // runs test_peer
   const work_entry* last_next_ = nullptr; // the next entry of the request ring at the last test
+  work_entry* before_marker_ = nullptr;   // the last request before a graceful disconnect
   bool was_up_ = false;                   // whether the queue pair left INIT in this life
   clock::time_point flushed_at_{};        // the time when the queue pair was moved to the error state
   std::atomic<bool> last_wqe_seen_{false};

@@ -65,16 +65,19 @@ DAT_DECL void ep_core::check_watermarks() noexcept {
 }
 
 DAT_DECL void ep_core::own_taken(work_kind kind, ep_generation whose, ibv_wc_status status) noexcept {
+  work_entry* last = nullptr;
   {
     const std::lock_guard lock(mutex_);
     if (!is_life(whose)) return;
+    last = before_marker_;
   }
   if (kind == probe_work) {
     probe_ended();
     if (ia().is_break(status)) broke(whose);
     return;
   }
-  requests().retire_all(); // suppressed requests, which have no completions
+  // Suppressed requests have no completions. Requests that were posted after an abrupt end are behind the marker.
+  requests().retire_up_to(*last);
   if (status == IBV_WC_SUCCESS)
     drained(whose);
   else if (ia().is_break(status))

@@ -309,11 +309,9 @@ public:
     seen_ = &e;
     retire(e);
   }
-  /// Frees everything. No thread may post meanwhile.
-  void retire_all() noexcept {
-    work_entry* last = before(next());
-    retired_position_ = seen_position_; // completions that were set aside free nothing later
-    retire(*last);
+  /// Frees `e` and all before it, unless `e` was freed already.
+  void retire_up_to(work_entry& e) noexcept {
+    if (holds(e)) retire(e);
   }
 
 private:
