@@ -65,7 +65,7 @@ TEST_CASE("an evd that has ended arms no device", "[evd][arming]") {
   const auto core = dat::detail::core_access::of(evd);
   must(evd.close());
   // Attaches like an endpoint that is created while another thread closes the ia.
-  CHECK(core->attach({.entries = 1}));
+  CHECK(core->attach({.entries = 1}, {}));
   const auto before = armings();
   core->set_enabled(true);
   CHECK(armings() == before);
@@ -206,6 +206,7 @@ TEST_CASE("a modify that the second evd has no room for leaves the mode of the f
                       .recv_completion = completion_notification::selective,
                       .request_completion = completion_notification::selective});
   };
+  fake::fail(fake::call::ibv_resize_cq, 1, ENOMEM);
   is_error(change(63), return_type::insufficient_resources, return_subtype::resource_tevd);
   CHECK(must(recv.query()).config == completion_notification::evd_threshold);
   CHECK(must(request.query()).config == completion_notification::evd_threshold);

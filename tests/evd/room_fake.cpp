@@ -4,9 +4,11 @@
 #include "async_events.hpp"
 #include "world.hpp"
 
+#include <dat/ep_params.hpp>
 #include <dat/srq.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <vector>
 
 using namespace unit;
@@ -295,4 +297,36 @@ TEST_CASE("the events of a connection need no memory when they come", "[evd]") {
   run();
   CHECK(take(evd) == events{"established", "disconnected"});
   settle(a, b);
+}
+
+TEST_CASE("modify divides the room of an evd anew, as if the endpoint had left it", "[evd][ep]") {
+  fake::world small;
+  small.devices[0].attr = fake::rxe_attr();
+  small.devices[0].attr->max_cqe = 127;
+  const clean_world clean(small);
+  end a;
+  auto evd = must(a.ia.create_evd<dat::stream::dto>(8));
+  auto other = must(a.ia.create_evd<dat::stream::dto>(8));
+  auto ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd},
+                                         {.max_request_dtos = 60, .max_recv_dtos = 66}));
+  must(ep.modify({.max_recv_dtos = 65})); // fewer completions than before
+  must(ep.modify({.max_request_dtos = 30, .max_recv_dtos = 96}));
+  CHECK(ep.attributes().max_recv_dtos == 96);
+  // One completion too many still has no room, and the device then refuses no later change.
+  const auto refused = ep.modify({.max_request_dtos = 31});
+  is_error(refused, return_type::insufficient_resources, return_subtype::resource_tevd);
+  CHECK_THAT(refused.error().message(), support::contains_text("128 completions"));
+  fake::fail(fake::call::ibv_create_qp, 1, ENOMEM);
+  is_error(ep.modify({.max_request_dtos = 29, .max_recv_dtos = 97}), return_type::insufficient_resources,
+           return_subtype::resource_tep);
+  is_error(a.pz.create_ep<dat::rc>({.recv = evd, .request = other, .connect = a.evd}, {.max_recv_dtos = 1}),
+           return_type::insufficient_resources, return_subtype::resource_tevd);
+  // The queues exchange their evds: each one has room for its present queue or for the new one.
+  must(ep.modify({.request = other, .max_request_dtos = 100}));
+  must(ep.modify({.recv = other, .request = evd}));
+  is_error(a.pz.create_ep<dat::rc>({.recv = other, .request = evd, .connect = a.evd}, {.max_recv_dtos = 60}),
+           return_type::insufficient_resources, return_subtype::resource_tevd);
+  must(ep.close());
+  CHECK(a.pz.create_ep<dat::rc>({.recv = other, .request = evd, .connect = a.evd},
+                                {.max_request_dtos = 126, .max_recv_dtos = 126}));
 }

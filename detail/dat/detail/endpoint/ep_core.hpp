@@ -208,9 +208,10 @@ private:
   /// Chooses the notifications that the consumer has left to the endpoint, for the queues that have an evd. `shared`:
   /// its receives come from an srq.
   static void choose_completions(const queues& evds, bool shared, ep_attributes& a) noexcept;
-  /// Attaches the queues to their evds. `leaving`: the evds that the endpoint feeds now and is about to leave.
+  /// Attaches the queues to their evds. `leaving`: the evds that the endpoint feeds now and is about to leave; `left`:
+  /// its completions there.
   [[nodiscard]] static expected<void> attach(const queues& evds, const places& n, const ep_attributes& a,
-                                             const srq_core* srq, const queues& leaving) noexcept;
+                                             const srq_core* srq, const queues& leaving, const places& left) noexcept;
   /// `whose`: the endpoint that may have connection events in its evd; null: none yet.
   static void detach(const queues& evds, const places& n, const srq_core* srq, const ep_core* whose) noexcept;
   /// Adds a hidden evd for the events that the consumer drops.

@@ -162,10 +162,13 @@ DAT_DECL void ep_core::choose_completions(const queues& evds, bool shared, ep_at
 }
 
 DAT_DECL expected<void> ep_core::attach(const queues& evds, const places& n, const ep_attributes& a,
-                                        const srq_core* srq, const queues& leaving) noexcept {
+                                        const srq_core* srq, const queues& leaving, const places& left) noexcept {
   if (srq && evds.recv && !merged(evds.recv.get())) return error(return_type::model_not_supported).hint(shared_hint);
   const auto leaves = [&](const evd_core& e) {
-    return (leaving.recv.get() == &e ? 1u : 0u) + (leaving.request.get() == &e ? 1u : 0u);
+    const bool recv = leaving.recv.get() == &e;
+    const bool request = leaving.request.get() == &e;
+    return leaving_feeds{(recv ? 1u : 0u) + (request ? 1u : 0u),
+                         (recv && !srq ? left.recv : 0) + (request ? left.request : 0)};
   };
   const evd_feed receives{a.recv_completion, n.recv, false, srq};
   const evd_feed requests{a.request_completion, n.request, true, nullptr};
@@ -175,7 +178,9 @@ DAT_DECL expected<void> ep_core::attach(const queues& evds, const places& n, con
   expected<void> ok = success();
   if (evds.request) {
     const bool agreed = one && a.recv_completion == a.request_completion;
-    ok = evds.request->attach(requests, leaves(*evds.request) + (agreed ? 1u : 0u));
+    leaving_feeds with = leaves(*evds.request);
+    if (agreed) ++with.count;
+    ok = evds.request->attach(requests, with);
   }
   if (ok && evds.connect) {
     ok = static_cast<merged_evd*>(evds.connect.get())->add_endpoint();
@@ -214,7 +219,7 @@ DAT_DECL result<ref<ep_core>> ep_core::create(const char* call, const ref<ia_cor
   ep_attributes a = given;
   choose_completions(fed, static_cast<bool>(srq), a);
   const places n = places_of(srq.get(), a);
-  if (auto ok = attach(fed, n, a, srq.get(), {}); !ok) return at(ok.assume_error());
+  if (auto ok = attach(fed, n, a, srq.get(), {}, {}); !ok) return at(ok.assume_error());
   ref<ep_core> ep(new (std::nothrow) ep_core(ia, pz, fed, srq), adopt);
   if (!ep) {
     detach(fed, n, srq.get(), nullptr);

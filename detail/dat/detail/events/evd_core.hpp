@@ -37,6 +37,12 @@ struct evd_feed {
   const void* shared = nullptr; ///< the srq of the receives, if any: its endpoints need room for its entries once
 };
 
+/// Feeds of an evd that are about to detach. They have no completions, and need not agree on the mode.
+struct leaving_feeds {
+  std::uint32_t count = 0;
+  std::uint32_t entries = 0; ///< the completions that they reserve, those of an srq left out
+};
+
 class evd_core : public ia_child, public evd_polling {
 public:
   /// Without a `vector`, evds take the completion vectors of the device in turn.
@@ -60,9 +66,8 @@ public:
   // --- the queues that feed it ---------------------------------------------------------------------------------------
 
   /// Adds a queue of an endpoint. Makes room for all its completions, and for `more` of a queue that is attached next,
-  /// or refuses with `insufficient_resources` and the number of events needed. `leaving` is the number of present feeds
-  /// that are about to detach, and need not agree on the mode.
-  [[nodiscard]] expected<void> attach(const evd_feed& f, std::uint32_t leaving = 0, std::uint32_t more = 0) noexcept;
+  /// or refuses with `insufficient_resources` and the number of events needed.
+  [[nodiscard]] expected<void> attach(const evd_feed& f, const leaving_feeds& leaving, std::uint32_t more = 0) noexcept;
   void detach(const evd_feed& f) noexcept;
   /// The mode of a queue whose consumer has chosen none: selective if the queues that feed the evd now are so, or if it
   /// is `shared` (the receives of an srq) and the evd may have that mode; otherwise evd_threshold.
@@ -217,7 +222,8 @@ private:
   [[nodiscard]] std::uint32_t queue_depth(std::uint32_t n) const noexcept;
   [[nodiscard]] expected<void> check_mode(const evd_feed& f, std::uint32_t leaving) const noexcept;
   // The following members are called with feed_mutex_ held.
-  [[nodiscard]] expected<void> add_entries(const evd_feed& f, std::uint32_t more) noexcept;
+  /// `leaving`: the entries of feeds that are about to be removed.
+  [[nodiscard]] expected<void> add_entries(const evd_feed& f, std::uint32_t more, std::uint32_t leaving) noexcept;
   void remove_entries(const evd_feed& f) noexcept;
   [[nodiscard]] expected<void> make_room(std::uint32_t entries) noexcept;
   [[nodiscard]] shared_feed** find_shared(const void* srq) noexcept;

@@ -183,11 +183,11 @@ DAT_DECL evd_core::shared_feed** evd_core::find_shared(const void* srq) noexcept
   return at;
 }
 
-DAT_DECL expected<void> evd_core::add_entries(const evd_feed& f, std::uint32_t more) noexcept {
+DAT_DECL expected<void> evd_core::add_entries(const evd_feed& f, std::uint32_t more, std::uint32_t leaving) noexcept {
   shared_feed** const known = f.shared ? find_shared(f.shared) : nullptr;
   const std::uint32_t before = known && *known ? (*known)->entries : 0;
   const std::uint32_t total = fed_ + max(f.entries, before) - before;
-  if (auto ok = make_room(total + more); !ok) return ok;
+  if (auto ok = make_room(total + more - leaving); !ok) return ok;
   if (known && !*known) {
     *known = new (std::nothrow) shared_feed{f.shared, 0, 0, nullptr};
     if (!*known) return error(return_type::insufficient_resources, return_subtype::resource_memory);
@@ -252,13 +252,13 @@ DAT_DECL expected<void> evd_core::check_mode(const evd_feed& f, std::uint32_t le
   return success();
 }
 
-DAT_DECL expected<void> evd_core::attach(const evd_feed& f, std::uint32_t leaving, std::uint32_t more) noexcept {
+DAT_DECL expected<void> evd_core::attach(const evd_feed& f, const leaving_feeds& leaving, std::uint32_t more) noexcept {
   const merged_evd* const m = merged(this);
   const bool sink = m && m->is_sink();
   const std::lock_guard feeds(feed_mutex_);
   if (!sink)
-    if (auto ok = check_mode(f, leaving); !ok) return ok;
-  if (auto ok = add_entries(f, more); !ok) return ok;
+    if (auto ok = check_mode(f, leaving.count); !ok) return ok;
+  if (auto ok = add_entries(f, more, leaving.entries); !ok) return ok;
   bool watched;
   {
     const std::lock_guard lock(cno_mutex_);

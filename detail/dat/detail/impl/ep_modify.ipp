@@ -130,7 +130,7 @@ DAT_DECL expected<void> ep_core::modify(const changes& wanted) noexcept {
     if (gone.request) gone.request->restore_mode(old_attributes.request_completion);
   };
   const places n = places_of(srq_.get(), future);
-  if (auto ok = attach(added, n, future, srq_.get(), gone); !ok) {
+  if (auto ok = attach(added, n, future, srq_.get(), gone, attached_); !ok) {
     as_before();
     return at(ok.assume_error(), call);
   }
