@@ -319,9 +319,9 @@ public:
   ///     ep.modify({.pz = &pz, .recv = evd, .max_recv_dtos = 512});
   ///
   /// Allowed until connect or accept. The zone, the communicator and the local address cannot change once the endpoint
-  /// is reserved. recv_completion can change only while no receive is posted. Posted receives stay posted, in their
-  /// order. A receive of another zone than the new one fails when a message uses it (`local_protection`), and the
-  /// connection breaks.
+  /// is reserved. recv_completion, once it is chosen, can change only while no receive is posted. Posted receives stay
+  /// posted, in their order. A receive of another zone than the new one fails when a message uses it
+  /// (`local_protection`), and the connection breaks.
   ///
   /// Errors: all of them leave the endpoint unchanged:
   /// - `invalid_state`: in any other state, or posted receives do not fit the new max_recv_dtos or max_recv_iov

@@ -79,7 +79,7 @@ enum class close_mode : std::uint8_t {
 /// other than evd_threshold, the evd may have only the streams dto, rmr_bind, software and datagrams, and each wait is
 /// for one event.
 enum class completion_notification : std::uint8_t {
-  by_default = 0x00,     ///< the endpoint chooses: see ep_attributes. A query returns the value that it has chosen
+  by_default = 0x00,     ///< the endpoint chooses when it has the evd: see ep_attributes. A query returns its choice
   solicited_wait = 0x02, ///< receives only: a completion wakes if its send was `.solicited()` or if it failed
   selective = 0x04,      ///< DAT_COMPLETION_UNSIGNALLED_FLAG: all but those that were posted with
                          ///< `.suppress_notification()`; not on a completions-only evd

@@ -156,3 +156,42 @@ TEST_CASE("a fatal event of a queue pair that posts atomic writes breaks its end
   p.settle();
   CHECK(p.a.take() == events{"broken"});
 }
+
+TEST_CASE("an endpoint chooses which completions wake when it gets its evd", "[ep]") {
+  using dat::completion_notification;
+  const clean_world clean;
+  end a;
+  auto evd = must(a.ia.create_evd<dat::stream::dto | dat::stream::software>(64));
+  auto other = must(a.ia.create_evd<dat::stream::dto | dat::stream::software>(64));
+  const auto first = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd},
+                                                  {.recv_completion = completion_notification::selective}));
+  const auto chosen = [](const auto& ep, completion_notification recv, completion_notification request) {
+    const auto now = must(ep.query()).attributes;
+    return now.recv_completion == recv && now.request_completion == request;
+  };
+  constexpr auto open = completion_notification::by_default;
+  constexpr auto selective = completion_notification::selective;
+  constexpr auto threshold = completion_notification::evd_threshold;
+
+  auto late = must(a.ia.create_ep<dat::rc>());
+  CHECK(chosen(late, open, open));
+  must(late.post(dat::recv{a.at(0, 8)}.cookie(1))); // of no zone yet, and it notifies in any case
+  must(late.modify({.pz = &a.pz, .recv = evd, .request = evd, .connect = a.evd}));
+  CHECK(chosen(late, selective, selective));
+  // The choice stays, so a receive that is posted refuses another one.
+  is_error(late.modify({.recv_completion = threshold}), return_type::invalid_state, return_subtype::ep_notready);
+
+  // Each queue chooses when it has its own evd.
+  auto parts = must(a.ia.create_ep<dat::rc>());
+  must(parts.modify({.pz = &a.pz, .request = other}));
+  CHECK(chosen(parts, open, threshold));
+  must(parts.modify({.recv = evd, .connect = a.evd}));
+  CHECK(chosen(parts, selective, threshold));
+
+  // A value that was given is no default.
+  auto given = must(a.ia.create_ep<dat::rc>({}, {.recv_completion = threshold, .request_completion = threshold}));
+  is_error(given.modify({.pz = &a.pz, .recv = evd, .request = evd, .connect = a.evd}), return_type::invalid_parameter,
+           return_subtype::arg7);
+  must(given.modify({.pz = &a.pz, .recv = other, .request = other, .connect = a.evd}));
+  CHECK(chosen(given, threshold, threshold));
+}

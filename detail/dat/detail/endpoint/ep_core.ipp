@@ -149,16 +149,13 @@ DAT_DECL void ep_core::choose_completions(const queues& evds, bool shared, ep_at
   using mode = completion_notification;
   auto& recv = a.recv_completion;
   auto& request = a.request_completion;
-  const auto usual = [](const ref<evd_core>& evd, bool from_srq) {
-    return evd ? evd->usual_mode(from_srq) : mode::evd_threshold;
-  };
   // Both queues on one evd need the same mode.
   const bool one = evds.recv && evds.recv.get() == evds.request.get();
-  // With an srq and without an evd, the choice waits for the evd.
-  if (recv == mode::by_default && (evds.recv || !shared))
-    recv = one && request != mode::by_default ? request : usual(evds.recv, shared);
-  if (request == mode::by_default && (evds.request || !shared))
-    request = one && recv == mode::selective ? recv : usual(evds.request, false);
+  // Without an evd, the choice waits for the evd.
+  if (recv == mode::by_default && evds.recv)
+    recv = one && request != mode::by_default ? request : evds.recv->usual_mode(shared);
+  if (request == mode::by_default && evds.request)
+    request = one && recv == mode::selective ? recv : evds.request->usual_mode(false);
 }
 
 DAT_DECL expected<void> ep_core::attach(const queues& evds, const places& n, const ep_attributes& a,

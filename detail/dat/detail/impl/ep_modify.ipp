@@ -119,7 +119,10 @@ DAT_DECL expected<void> ep_core::modify(const changes& wanted) noexcept {
     const auto refuse = [&](const char* hint) {
       return at(error(return_type::invalid_state, return_subtype::ep_notready), call).hint(hint);
     };
-    if (other_recv) return refuse("Receives are posted: recv_completion can be changed before the first one only.");
+    // Receives that were posted before the choice notify, whatever the choice is.
+    const bool chosen = old_attributes.recv_completion != completion_notification::by_default;
+    if (other_recv && chosen)
+      return refuse("Receives are posted: recv_completion can be changed before the first one only.");
     if (future.max_recv_dtos < rq_.used()) return refuse("More receives are posted than max_recv_dtos.");
     if (kept_.get() && future.max_recv_iov < kept_.get()->most_segments())
       return refuse("A receive is posted that has more segments than max_recv_iov.");
