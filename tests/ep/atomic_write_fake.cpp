@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/ep_params.hpp>
 #include <dat/ib_query.hpp>
 #include <dat/policies.hpp>
 #include <dat/srq.hpp>
@@ -134,6 +135,29 @@ TEST_CASE("an adapter or a provider without atomic writes refuses them, and the 
   must(p.a.ep.post(dat::send{}.cookie(1)));
   CHECK(p.a.take() == events{"sent 1"});
   if (!old_provider) CHECK_FALSE(must(dat::ib::query_extensions(p.a.ia)).atomic_write);
+}
+
+TEST_CASE("a queue pair that the device cannot create now costs the endpoint no atomic writes", "[ib][ep]") {
+  clean_world world(with_atomic_writes());
+  word_pair p;
+  must(p.a.ep.disconnect());
+  p.settle();
+  CHECK(p.a.take() == events{"disconnected"});
+  CHECK(p.b.take() == events{"disconnected"});
+  must(p.b.ep.reset());
+  const auto refuse = [](const auto& call) {
+    fake::fail(fake::call::ibv_create_qp, 1, ENOMEM);
+    is_error(call(), return_type::insufficient_resources, dat::return_subtype::resource_tep);
+  };
+  refuse([&] { return p.a.pz.create_ep<dat::rc>(p.a.evd); });
+  refuse([&] { return p.a.ep.reset(); });
+  must(p.a.ep.reset());
+  refuse([&] { return p.a.ep.modify({.max_inline = 8}); });
+  must(p.a.ep.modify({.max_inline = 8}));
+  p.connect();
+  must(p.a.ep.post(dat::ib::atomic_write{p.at(1), 7}.cookie(5)));
+  CHECK(p.a.take() == events{"word written 5"});
+  CHECK(p.value[1] == 7);
 }
 
 TEST_CASE("an endpoint that posts atomic writes takes its receives from its shared queue", "[ib][srq]") {

@@ -123,14 +123,16 @@ DAT_DECL result<ibv_qp*> ep_core::make_qp(const char* call, ep_generation life) 
   }
   init.cap.max_inline_data = attributes_.max_inline;
   // The kernel can have extended requests where the provider of the device does not: this leaves the rest out.
-  ibv_qp* qp = create_best_extended_qp(pz_->pd(), init, extended_ops_);
-  if (!qp) qp = ibv_create_qp(pz_->pd(), &init);
+  extended_op_set ops = extended_ops_;
+  ibv_qp* qp = create_best_extended_qp(pz_->pd(), init, ops);
+  if (!qp && ops.bits == 0) qp = ibv_create_qp(pz_->pd(), &init);
   if (!qp) {
     error refused = map_errno(errno, return_subtype::resource_tep, true).from("ibv_create_qp", errno);
     if (refused.type() == return_type::invalid_parameter && attributes_.max_inline != 0)
       refused = refused.hint("Try a smaller max_inline: the device may not copy so many bytes.");
     return at(refused, call);
   }
+  extended_ops_ = ops;
   max_inline_ = init.cap.max_inline_data;
   max_inline_message_ = min(max_message_, max_inline_);
   // The queue pair is in INIT from the start, so that receives can be posted before connecting.

@@ -124,18 +124,25 @@ template <class Qp = ibv_qp_ex>
   return qp;
 }
 /// Creates a queue pair that takes as many kinds of `ops` as the provider has, and leaves these in `ops`. A provider
-/// can have one of them only: that of Soft-RoCE got atomic writes before flushes. Null where it has none.
+/// can have one of them only: that of Soft-RoCE got atomic writes before flushes. Null where it has none: then `ops` is
+/// empty. Null with errno, and `ops` unchanged, where the device or its memory is exhausted.
 [[nodiscard]] inline ibv_qp* create_best_extended_qp(ibv_pd* pd, ibv_qp_init_attr& init,
                                                      extended_op_set& ops) noexcept {
   const extended_op_set all = ops;
-  if (ops.bits == 0) return nullptr;
-  if (ibv_qp* const qp = create_extended_qp(pd, init, ops)) return qp;
+  if (all.bits == 0) return nullptr;
+  // Another error does not show what the provider has.
+  const auto lacks_one = [] { return errno == EOPNOTSUPP || errno == EINVAL || errno == ENOSYS; };
+  if (ibv_qp* const qp = create_extended_qp(pd, init, all)) return qp;
   for (const extended_op op : {extended_op::atomic_write, extended_op::flush}) {
-    ops = all.only(op);
-    if (ops.bits == 0 || ops.bits == all.bits) continue;
-    if (ibv_qp* const qp = create_extended_qp(pd, init, ops)) return qp;
+    if (!lacks_one()) return nullptr;
+    const extended_op_set one = all.only(op);
+    if (one.bits == 0 || one.bits == all.bits) continue;
+    if (ibv_qp* const qp = create_extended_qp(pd, init, one)) {
+      ops = one;
+      return qp;
+    }
   }
-  ops = {};
+  if (lacks_one()) ops = {};
   return nullptr;
 }
 
