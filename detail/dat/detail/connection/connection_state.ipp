@@ -191,8 +191,10 @@ DAT_DECL expected<void> connection_state::hand_off(std::uint16_t port) noexcept 
   const auto invalid = [&](const char* hint) {
     return at(error(return_type::invalid_parameter, return_subtype::arg2)).hint(hint);
   };
-  if (port == service_.port()) return invalid("The request is at that service point already.");
   const ref<service_point> target = service_point::find(ia(), port, local_);
+  // The service point of the request may be closed, and another one may have its port.
+  if (target ? target->service() == service_ : port == service_.port())
+    return invalid("The request is at that service point already.");
   if (!target)
     return invalid("No service point of this ia listens at the address and port to which the request was sent.");
   if (!id()) return at(error(return_type::invalid_handle, return_subtype::handle_cr));
