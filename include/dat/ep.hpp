@@ -330,7 +330,7 @@ public:
   /// - `insufficient_resources`: the device or its memory is exhausted, or an evd cannot hold the completions
   /// Allocates: yes.
   /// Blocks: briefly, in the driver.
-  /// Thread safety: must not overlap posts, status and recv_query.
+  /// Thread safety: must not overlap posts, attributes, status and recv_query.
   expected<void> modify(const ep_changes& wanted) noexcept;
   /// All parameters of the endpoint. (uDAPL 2.0 §6.6.10)
   /// Errors: `invalid_handle`.
@@ -376,7 +376,7 @@ public:
 
   [[nodiscard]] ep_state state() const noexcept { return ref().state(); }
   [[nodiscard]] std::uint32_t number() const noexcept { return ref().number(); }
-  /// The attributes that the endpoint was created with; the defaults for an empty handle.
+  /// The attributes that the endpoint was created with, as `modify` has changed them; the defaults for an empty handle.
   [[nodiscard]] const ep_attributes& attributes() const noexcept {
     static constexpr ep_attributes defaults;
     return core_ ? core_->attributes() : defaults;

@@ -56,3 +56,33 @@ TEST_CASE("each call that may overlap others runs beside each of them on the sam
     must(m.request.reject());
   }
 }
+
+TEST_CASE("an endpoint answers queries while another thread connects and resets it", "[safety]") {
+  const clean_world clean;
+  end a{"fk1", automatic};
+  end b{"fk2", automatic};
+  a.make_ep();
+  b.make_ep();
+  const auto peer = must(b.ep.export_descriptor());
+  std::barrier turn(2);
+  int refused = 0;
+  worker asks([&](worker&) {
+    turn.arrive_and_wait();
+    for (int i = 0; i < 50; ++i) {
+      if (!a.ep.export_descriptor() || !a.ep.query() || !a.ep.recv_query()) ++refused;
+      (void)a.ep.remote_address();
+      (void)a.ep.native_handle();
+    }
+  });
+  turn.arrive_and_wait();
+  for (int i = 0; i < 50; ++i) {
+    must(a.ep.connect(peer));
+    must(a.ep.disconnect());
+    must(a.ep.reset());
+    a.evd.drain([](const auto&) {}, 8);
+  }
+  asks.join();
+  CHECK(refused == 0);
+  // Its descriptor is that of the present queue pair.
+  CHECK(must(a.ep.export_descriptor()).number() == a.ep.number());
+}

@@ -262,7 +262,10 @@ DAT_DECL expected<void> ep_core::accept(connection_state& request, std::span<con
 // --- descriptors -----------------------------------------------------------------------------------------------------
 
 DAT_DECL result<direct_peer> ep_core::describe(const char* call, address_family family) noexcept {
-  if (!qp_) return wrong_state(call);
+  // A reset in another thread replaces the queue pair.
+  bool any = false;
+  locked([&](const ep_core& e) { any = e.qp() != nullptr; });
+  if (!any) return wrong_state(call);
   if (auto ok = ia().check_infiniband(); !ok) return at(ok.assume_error(), call);
   auto found = place_of(ia(), family == address_family::ipv4);
   if (!found && !datagrams_) found = place_of(ia(), family != address_family::ipv4);
