@@ -102,7 +102,7 @@ inline constexpr std::uint32_t no_watermark = ~std::uint32_t{0};
 struct dead_peer_detection {
   std::chrono::microseconds ack_timeout; ///< a step of the adapter's scale, 4.096 us x 2^n
   std::uint8_t retry_count;
-  std::chrono::microseconds keep_alive; ///< the time after which an idle connection tests its peer
+  std::chrono::microseconds keep_alive; ///< the time within which an idle connection tests its peer
   /// The time from a request that the peer does not answer to the break of the connection. `usual` is that of an
   /// adapter that waits exactly for ack_timeout, `longest` that of one that waits four times as long, as InfiniBand
   /// allows.
@@ -146,10 +146,10 @@ struct ep_attributes {
   /// the connect evd gets `accept_completion_error`. The kernel ends the attempt after about 68 s in any case. At least
   /// 1 ms.
   std::chrono::milliseconds accept_timeout{30'000};
-  /// The time after which a connection without a request tests its peer, up to 8760 h, 0 for never. The test is a
-  /// request that moves no data, an RDMA write of length 0: it needs no receive and no memory of the peer, and causes
-  /// no event on either side. If the peer does not answer, the connection breaks as by any other request. A side that
-  /// only receives notices a dead peer by its `keep_alive`.
+  /// The time within which a connection without a request tests its peer, up to 8760 h, 0 for never. The test comes
+  /// after half of this time or later. It is a request that moves no data, an RDMA write of length 0: it needs no
+  /// receive and no memory of the peer, and causes no event on either side. If the peer does not answer, the connection
+  /// breaks as by any other request. A side that only receives notices a dead peer by its `keep_alive`.
   ///
   /// The service thread posts it. With progress::manual, ia::run or a call that does its work posts it (see progress).
   /// It takes one more place of the request queue and of its evd. A completions-only evd must be polled for the break

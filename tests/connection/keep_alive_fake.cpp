@@ -3,9 +3,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/descriptor.hpp>
 #include <dat/ep_params.hpp>
 #include <dat/srq.hpp>
 #include <dat/ud.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 using namespace unit;
 using dat::return_subtype;
@@ -41,7 +46,33 @@ struct polled_pair {
   }
 };
 
+/// The seconds that are left of the timers of this process which are set to more than a minute.
+std::vector<long> long_timers() {
+  std::vector<long> all;
+  for (const auto& of : std::filesystem::directory_iterator("/proc/self/fdinfo")) {
+    std::ifstream info(of.path());
+    constexpr std::string_view member = "it_value: (";
+    for (std::string line; std::getline(info, line);)
+      if (line.starts_with(member))
+        if (const long seconds = std::stol(line.substr(member.size())); seconds > 60) all.push_back(seconds);
+  }
+  return all;
+}
+
 } // namespace
+
+TEST_CASE("two tests come within keep_alive, because the first one may find a request of before", "[keep_alive]") {
+  const clean_world world;
+  end a{"fk1"};
+  end b{"fk2"};
+  a.make_ep(hourly);
+  b.make_ep();
+  CHECK(long_timers().empty());
+  must(a.ep.connect(must(b.ep.export_descriptor()))); // no other timer: such a connection has no time limit
+  const auto timers = long_timers();
+  REQUIRE(timers.size() == 1);
+  CHECK(timers[0] <= 1800);
+}
 
 TEST_CASE("an idle connection tests its peer, and neither side sees an event", "[keep_alive]") {
   const clean_world world;

@@ -158,7 +158,7 @@ public:
   [[nodiscard]] std::uint32_t soft_watermark() const noexcept { return watermarks_.soft(); }
   [[nodiscard]] std::uint32_t hard_watermark() const noexcept { return watermarks_.hard(); }
   /// Tests the peer if the connection has posted no request since the last call. Posts a request that moves no data,
-  /// and that fails like any other request when the peer does not answer. Called on the reactor, once in each
+  /// and that fails like any other request when the peer does not answer. Called on the reactor, twice in each
   /// keep_alive.
   void test_peer() noexcept;
   /// Calls `look(*this)` with the endpoint locked.
