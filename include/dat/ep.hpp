@@ -235,7 +235,8 @@ public:
   /// lock.
   /// Thread safety: safe.
   expected<void> connect(const ib::descriptor& peer, const qos& quality = {}) noexcept;
-  /// The descriptor of this endpoint, for a peer that calls `connect(descriptor)`. It is valid until the next reset.
+  /// The descriptor of this endpoint, for a peer that calls `connect(descriptor)`. It is valid until the next
+  /// `reset` or `modify`.
   /// Errors: `invalid_state` for an unconfigured endpoint; `invalid_address` when the adapter has no address;
   /// `invalid_handle`.
   /// Allocates: no.
