@@ -398,7 +398,8 @@ public:
   operator ep_ref() const noexcept { return ref(); }
   friend bool operator==(const ep& a, ep_ref b) noexcept { return a.ref() == b; }
 
-  /// The queue pair, for verbs calls that dat does not cover. Null for an empty or closed endpoint.
+  /// The queue pair, for verbs calls that dat does not cover. Null for an empty or closed endpoint. `reset` and
+  /// `modify` destroy it and make another one: they must not overlap this call, nor a use of the queue pair.
   [[nodiscard]] ibv_qp* native_handle() const noexcept { return core_ ? core_->qp() : nullptr; }
 
   explicit ep(detail::ref<detail::ep_core> core) noexcept : unique_object(std::move(core)), ref_(core_.get()) {}

@@ -217,7 +217,8 @@ public:
   operator ep_ref() const noexcept { return ref_; }
   friend bool operator==(const ep& a, ep_ref b) noexcept { return a.ref_ == b; }
 
-  /// The queue pair, for verbs calls that dat does not cover. Null for an empty or closed endpoint.
+  /// The queue pair, for verbs calls that dat does not cover. Null for an empty or closed endpoint. `reset` destroys it
+  /// and makes another one: it must not overlap this call, nor a use of the queue pair.
   [[nodiscard]] ibv_qp* native_handle() const noexcept { return core_ ? core_->qp() : nullptr; }
 
   /// Creates an endpoint; called by pz::create_ep.
