@@ -43,7 +43,7 @@ struct ep_changes {
   std::optional<std::chrono::microseconds> min_rnr_timer = std::nullopt;
   std::optional<std::chrono::milliseconds> accept_timeout = std::nullopt;
   std::optional<std::chrono::microseconds> keep_alive = std::nullopt;
-  std::optional<completion_notification> recv_completion = std::nullopt; ///< once it is chosen, only while no receive is posted
+  std::optional<completion_notification> recv_completion = std::nullopt; ///< once chosen, while no receive is posted
   std::optional<completion_notification> request_completion = std::nullopt;
   std::optional<dat::qos> qos = std::nullopt; ///< replaces all members
 };
