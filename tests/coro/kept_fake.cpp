@@ -8,6 +8,7 @@
 
 #include <dat/coro.hpp>
 
+#include <array>
 #include <stop_token>
 #include <vector>
 
@@ -210,6 +211,28 @@ TEST_CASE("a driver that closes or resets an endpoint drops the events that it k
   must(c.far.reset(c.passive[1]));
   must(c.far.close(c.passive[2]));
   CHECK(c.far.kept() == 0);
+}
+
+TEST_CASE("a driver that closes an endpoint drops the asynchronous events that it keeps of it", "[coro]") {
+  clean_world world;
+  end a;
+  auto evd = must(a.ia.create_evd<dat::stream::async>(8));
+  dat::coro::driver driver(evd);
+  std::array<dat::ep<dat::rc>, 3> eps;
+  for (auto& ep : eps) ep = must(a.pz.create_ep<dat::rc>(a.evd));
+  const auto first = [](decltype(driver)& d) -> task<bool> { co_return co_await d.next<dat::ep_broken>(); };
+  auto one = first(driver);
+  for (auto* qp : fake::qps()) fake::async(IBV_EVENT_QP_FATAL, qp);
+  a.ia.run();
+  driver.poll(ignore);
+  CHECK(one.done());
+  REQUIRE(driver.kept() == 2);
+  must(driver.close(eps[0]));
+  CHECK(driver.kept() == 2); // those of the others
+  must(driver.close(eps[1]));
+  CHECK(driver.kept() == 1);
+  must(driver.reset(eps[2]));
+  CHECK(driver.kept() == 0);
 }
 
 TEST_CASE("requests that a driver keeps when it ends, or its ia, are refused", "[coro]") {

@@ -71,7 +71,7 @@ public:
   /// Drops the events of an endpoint.
   void drop(const ep_core* of) noexcept {
     while (take_if([of]<class E>(const E& e) {
-      if constexpr (std::is_base_of_v<connection_event, E>)
+      if constexpr (requires { e.ep(); })
         return core_access::of(e.ep()) == of;
       else
         return false;
