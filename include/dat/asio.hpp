@@ -121,7 +121,8 @@ public:
   /// Completes with `void(boost::system::error_code, std::size_t)`; the second argument is the number of events.
   /// `visit` is called in the executor, and copied or moved into the operation. Call it only if no other evd is
   /// watched, because it also takes the triggers of other evds.
-  /// Errors: as async_wait; also `bad_descriptor` for an evd that was closed before.
+  /// Errors: as async_wait; also `bad_descriptor` for an evd that was closed before, and `invalid_argument` for a `max`
+  /// of 0.
   template <streams S, class Visitor, class Token>
   auto async_drain(const evd<S>& from, Visitor visit, Token&& token, std::size_t max = 16) {
     if constexpr (!detail::visits_all<Visitor, detail::event_list<S>>)
@@ -196,6 +197,7 @@ private:
         auto executor = all->descriptor.get_executor();
         return boost::asio::post(executor, std::move(self));
       }
+      if (max == 0) return self.complete(boost::asio::error::invalid_argument, 0); // it would wait without end
       if (!evd || evd->dead()) return self.complete(boost::asio::error::bad_descriptor, 0);
       if (phase == waiting) { // before the drain, so that an event that comes later triggers again
         auto trigger = all->cno.wait(timeout::zero());

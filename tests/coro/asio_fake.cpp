@@ -113,6 +113,21 @@ TEST_CASE("async_drain takes at most `max` events", "[asio]") {
   CHECK(l.log == events{"3", "2"});
 }
 
+TEST_CASE("async_drain refuses a maximum of 0, which no event could end", "[asio]") {
+  fake::reset();
+  watching l;
+  must(l.evd.post(1));
+  error_code refused;
+  l.notifier.async_drain(
+      l.evd, ignore, [&](error_code e, std::size_t) { refused = e; }, 0);
+  CHECK_FALSE(refused); // handlers never run inside the call
+  l.run();
+  CHECK(refused == boost::asio::error::invalid_argument);
+  l.notifier.async_drain(l.evd, ignore, l.note());
+  l.run();
+  CHECK(l.log == events{"1"});
+}
+
 TEST_CASE("a wait that is cancelled, or whose notifier is destroyed, completes with operation_aborted", "[asio]") {
   fake::reset();
   watching l;
