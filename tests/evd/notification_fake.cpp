@@ -2,11 +2,18 @@
 // tables.
 // SPDX-License-Identifier: BSL-1.0
 #include "../support/worker.hpp"
+#include "datagram_end.hpp"
 #include "lock_waits.hpp"
 #include "world.hpp"
 #include <support/streams.hpp>
 
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <sys/types.h>
 #include <thread>
+#include <unistd.h>
 
 using namespace unit;
 using dat::completion_notification;
@@ -358,4 +365,50 @@ TEST_CASE("a waiter of an evd where not all completions notify looks for complet
   fake::finish();
   waiter.join();
   CHECK(got == std::string(to_string(dat::dto_status::flushed)) + " 7");
+}
+
+TEST_CASE("a waiter arms the device again after a notification for no event, whatever the evd notifies besides",
+          "[evd][arming][cno]") {
+  const clean_world clean;
+  datagram_end a("fk1", automatic);
+  datagram_end b("fk2");
+  std::array<char, 8> memory{};
+  auto mem = must(a.pz.register_memory(memory, all_rights));
+  const auto to_b = must(a.ep.connect(must(b.ep.export_descriptor())));
+  auto cno = must(a.ia.create_cno());
+  must(a.evd.modify_cno(cno)); // from now on the reactor reads the notifications
+  const std::string besides = GENERATE("a cno", "no cno any more", "a cno, but it is disabled");
+  CAPTURE(besides);
+  if (besides == "no cno any more") must(a.evd.modify_cno({}));
+  if (besides == "a cno, but it is disabled") must(a.evd.disable());
+  const auto arms = [] { return fake::count(fake::call::ibv_req_notify_cq); };
+  const auto before = arms();
+  std::atomic<pid_t> thread{};
+  std::atomic<bool> notified{false}, polled{false};
+  fake::intercept(fake::call::ibv_poll_cq, [&] {
+    if (::gettid() != thread) {
+      if (notified) polled = true; // by the reactor, which holds the lock of the evd
+      return;
+    }
+    if (arms() == before || notified) return;
+    // The waiter is about to sleep. A completion that is no event comes, and the reactor reads its notification.
+    const auto read = fake::count(fake::call::ibv_ack_cq_events);
+    fake::forge(a.evd.native_handle(), {});
+    while (fake::count(fake::call::ibv_ack_cq_events) == read) std::this_thread::yield();
+    notified = true;
+  });
+  worker waiter([&](worker& w) {
+    thread = ::gettid();
+    const auto e = a.evd.wait(plenty);
+    w.check(e && std::visit(describe_datagrams{}, e.value()) == "sent 7");
+  });
+  while (!polled) std::this_thread::yield();
+  CHECK(a.evd.drain([](const auto&) {}) == 0); // gets the lock when the reactor has polled
+  for (const auto until = std::chrono::steady_clock::now() + 5s;
+       arms() < before + 2 && std::chrono::steady_clock::now() < until;)
+    std::this_thread::yield();
+  CHECK(arms() >= before + 2);
+  must(a.ep.post(dat::ib::send_to{must(mem.slice(0, 8)), to_b}.cookie(7)));
+  waiter.join();
+  fake::intercept(fake::call::ibv_poll_cq, {});
 }

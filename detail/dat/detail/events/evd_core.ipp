@@ -396,9 +396,9 @@ DAT_DECL void evd_core::channel_ready() noexcept {
   if (sink) return m->discard();
   const bool something = !m || m->count_events() != 0;
   if (poll_has_failed()) answer_poll_failure();
-  if (!something) return;
-  if (mode() == completion_notification::selective)
-    return wakeup_.kick(); // the poll has triggered the cno; a waiter has to arm the device again
+  // A waiter has to arm the device again, also when the notification was for no event.
+  if (!something || mode() == completion_notification::selective)
+    return wakeup_.kick(); // the poll itself has triggered the cno for events that notify
   wake();
 }
 
