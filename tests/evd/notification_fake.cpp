@@ -251,6 +251,25 @@ TEST_CASE("an endpoint with selective completions cannot attach while a thread w
   waiter.join();
 }
 
+TEST_CASE("a second wait that is refused changes nothing for the thread that waits for several events", "[evd]") {
+  const clean_world clean;
+  end a("fk1", automatic);
+  auto evd = must(a.ia.create_evd<mixed>(8));
+  worker waiter([&](worker& w) { w.check(evd.wait(plenty, 2).has_value()); });
+  for (;;) {
+    const auto e = evd.dequeue();
+    if (!e && e.error().subtype() == return_subtype::evd_waiter) break;
+    std::this_thread::yield();
+  }
+  is_error(evd.wait(0us, 3), return_type::invalid_state, return_subtype::evd_waiter);
+  is_error(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}, choosy), return_type::invalid_state,
+           return_subtype::evd_waiter);
+  must(evd.post(1));
+  must(evd.post(2));
+  waiter.join();
+  CHECK(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}, choosy));
+}
+
 TEST_CASE("a thread that waited before any endpoint fed the evd arms the device for the first one", "[evd]") {
   const clean_world clean;
   end a("fk1", automatic);

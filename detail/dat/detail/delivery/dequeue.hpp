@@ -157,15 +157,14 @@ template <streams S, class Visitor>
               "a time.");
   bool out = false;
   std::uint32_t count = 0;
-  e.awaited.store(static_cast<std::uint32_t>(threshold), std::memory_order_relaxed);
-  auto r = wait_until(e, deadline::in(limit), [&] {
+  const auto needed = static_cast<std::uint32_t>(threshold);
+  const auto look = [&] {
     record taken;
     // A completion of an endpoint that has ended is no event, and the threshold does not count it.
-    while (!out && as_merged<S>(e).take_from(taken, static_cast<std::uint32_t>(threshold), count))
-      out = take_record<S>(taken, visit);
+    while (!out && as_merged<S>(e).take_from(taken, needed, count)) out = take_record<S>(taken, visit);
     return out;
-  });
-  e.awaited.store(1, std::memory_order_relaxed);
+  };
+  auto r = wait_until(e, deadline::in(limit), look, needed);
   if (!r) return r.assume_error().index(count);
   return std::size_t{count};
 }

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <sched.h>
 
 namespace dat { inline namespace v0 { namespace detail {
 
@@ -103,8 +104,14 @@ public:
     wakeup_.interrupt();
     wake();
   }
-  /// The number of events that the waiter needs.
-  std::atomic<std::uint32_t> awaited{1};
+  /// The number of events that the waiter needs; 0 while no thread waits, and for a moment after a wait has begun.
+  std::atomic<std::uint32_t> awaited{0};
+  /// Whether a thread waits for more than one event.
+  [[nodiscard]] bool awaits_several() const noexcept {
+    std::uint32_t n = 0;
+    while (has_waiter() && (n = awaited.load(std::memory_order_relaxed)) == 0) ::sched_yield();
+    return n > 1;
+  }
 
   /// Counts the changes of the values that a query reports, each after it was made. A query reads all values again when
   /// the count has changed while it read them.

@@ -243,7 +243,7 @@ DAT_DECL expected<void> evd_core::check_mode(const evd_feed& f, std::uint32_t le
                     "dat::stream::dto | dat::stream::software.");
     if (f.mode == completion_notification::solicited_wait && f.requests)
       return refuse("Only receives can be solicited.");
-    if (has_waiter() && awaited.load(std::memory_order_relaxed) > 1)
+    if (awaits_several())
       return error(return_type::invalid_state, return_subtype::evd_waiter)
           .hint("A thread waits on the evd for several events.");
   }

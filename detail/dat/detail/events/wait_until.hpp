@@ -11,6 +11,7 @@
 #include <dat/detail/base/deadline.hpp>
 #include <dat/detail/events/evd_core.hpp>
 
+#include <cstdint>
 #include <type_traits>
 
 namespace dat { inline namespace v0 { namespace detail {
@@ -49,8 +50,9 @@ template <bool Checked = checked_build>
 }
 
 /// Sleeps until `look` finds something, the deadline passes, or waiting fails. Arms the device before the look that
-/// decides to sleep: an event that comes in between ends the sleep. Throws only what `look` throws.
-[[nodiscard]] expected<void> wait_until(evd_core& e, const deadline& until, look_ref look);
+/// decides to sleep: an event that comes in between ends the sleep. `count` is the number of events that the thread
+/// waits for. Throws only what `look` throws.
+[[nodiscard]] expected<void> wait_until(evd_core& e, const deadline& until, look_ref look, std::uint32_t count = 1);
 
 }}} // namespace dat::v0::detail
 

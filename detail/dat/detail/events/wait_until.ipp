@@ -11,12 +11,17 @@ namespace dat { inline namespace v0 { namespace detail {
 /// The one waiter of an evd, which cannot be cancelled while it waits.
 class waiter {
 public:
-  explicit waiter(evd_core& e) noexcept : evd_(e), mine_(e.waking().begin_wait()) { mark(true); }
+  waiter(evd_core& e, std::uint32_t count) noexcept : evd_(e), mine_(e.waking().begin_wait()) {
+    if (mine_) evd_.awaited.store(count, std::memory_order_relaxed);
+    mark(true);
+  }
   waiter(const waiter&) = delete;
   waiter& operator=(const waiter&) = delete;
   ~waiter() {
     mark(false); // first: the next waiter sets the mark again
-    if (mine_) evd_.waking().end_wait();
+    if (!mine_) return;
+    evd_.awaited.store(0, std::memory_order_relaxed);
+    evd_.waking().end_wait();
   }
   explicit operator bool() const noexcept { return mine_; }
 
@@ -36,7 +41,7 @@ private:
   return e.arming().take_notified();
 }
 
-DAT_DECL expected<void> wait_until(evd_core& e, const deadline& until, look_ref look) {
+DAT_DECL expected<void> wait_until(evd_core& e, const deadline& until, look_ref look, std::uint32_t count) {
   static constexpr const char* call = "evd.wait";
   if (e.dead() || e.ia().foreign()) return e.closed(call);
   wakeup& w = e.waking();
@@ -45,7 +50,7 @@ DAT_DECL expected<void> wait_until(evd_core& e, const deadline& until, look_ref 
   // Read before the check, because a thread that forbids waiting counts only afterwards.
   const std::uint32_t allowed = w.times_forbidden();
   if (!w.allowed()) return unwaitable();
-  const waiter me(e);
+  const waiter me(e, count);
   if (!me) return has_waiter_already(e, w, call);
   if (e.dead()) return e.closed(call); // the evd has ended since the first check, without waiting for this thread
   if (const int err = w.open()) return e.at(map_errno(err, return_subtype::resource_tevd).from("eventfd", err), call);
