@@ -182,7 +182,9 @@ DAT_DECL expected<evd_id> cno_core::wait(timeout limit) noexcept {
     if (ready > 0 && ((fds[0].revents | fds[1].revents) & (POLLERR | POLLHUP | POLLNVAL)) != 0)
       return at(map_errno(EIO).from("ppoll", EIO), call)
           .hint("A descriptor of the cno was closed by the program. Close it with the cno only.");
-    if (ready > 0) continue;
+    // Checked here, too: work of the reactor that another thread does, or an agent that calls this function, ends
+    // every sleep at once.
+    if (ready > 0 && !until.passed()) continue;
     if (me.is_stale()) return evd_id();
     if (std::uint64_t value = 0; take(value)) return taken(value);
     if (ready < 0)
