@@ -1,16 +1,44 @@
-// Agents and signal handlers that act inside a call of the thread that they run on.
+// Agents and signal handlers that act inside a call of the thread that they run on: they wait, and they end objects.
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <support/asleep.hpp>
 #include <support/streams.hpp>
+#include <support/worker.hpp>
 
+#include <array>
 #include <atomic>
+#include <csignal>
+#include <cstdint>
 #include <optional>
+#include <pthread.h>
 #include <thread>
+#include <unistd.h>
+#include <vector>
 
 using namespace unit;
 using dat::return_type;
 using support::soft;
+
+namespace {
+
+/// An adapter that its agent or a signal handler closes.
+struct closing_side {
+  dat::ia ia;
+  std::optional<bool> closed;
+  void close() { closed = ia.close().has_value(); }
+  /// The agent that closes the ia, with the first trigger.
+  dat::wait_proxy_agent agent() {
+    return {[](void* self, dat::evd_id) noexcept {
+              if (auto& side = *static_cast<closing_side*>(self); !side.closed) side.close();
+            },
+            this};
+  }
+};
+
+closing_side* interrupted = nullptr; // the side that the signal handler closes
+
+} // namespace
 
 TEST_CASE("an agent that polls another cno gets an answer, although the reactor has more work", "[cno][progress]") {
   const clean_world world;
@@ -53,4 +81,43 @@ TEST_CASE("a wait on a cno ends at its limit, although another thread keeps the 
     leave = true;
   }
   fake::intercept(fake::call::ibv_get_async_event, {});
+}
+
+TEST_CASE("an agent closes its ia inside a wait on its cno, which ends with an empty id", "[cno][ia]") {
+  const clean_world world;
+  closing_side side{must(dat::ia::open("fk1", manual)), {}};
+  auto evd = must(side.ia.create_evd<soft>(8));
+  auto cno = must(side.ia.create_cno(side.agent()));
+  must(evd.modify_cno(cno));
+  must(evd.post(1));
+  const auto woken = cno.wait(plenty);
+  CHECK(side.closed == true);
+  REQUIRE(woken);
+  CHECK_FALSE(woken.value());
+  is_error(cno.wait(0us), return_type::invalid_handle);
+}
+
+TEST_CASE("a signal handler closes the ia while its thread waits on a cno, and the wait ends with an empty id",
+          "[cno][ia]") {
+  if (dat::detail::thread_sanitizer) SKIP("ThreadSanitizer wants no memory freed in a handler");
+  const clean_world world;
+  closing_side side{must(dat::ia::open("fk1", GENERATE(true, false) ? manual : automatic)), {}};
+  auto cno = must(side.ia.create_cno());
+  interrupted = &side;
+  const auto before = std::signal(SIGUSR1, [](int) { interrupted->close(); });
+  std::atomic<pid_t> thread{};
+  std::atomic<pthread_t> handle{};
+  {
+    support::worker waiter([&](support::worker& w) {
+      handle = pthread_self();
+      thread = ::gettid();
+      const auto woken = cno.wait(plenty);
+      w.check(woken && !woken.value());
+    });
+    while (thread == 0) std::this_thread::yield();
+    support::until_asleep(thread, plenty);
+    REQUIRE(pthread_kill(handle, SIGUSR1) == 0);
+  }
+  std::signal(SIGUSR1, before);
+  CHECK(side.closed == true);
 }

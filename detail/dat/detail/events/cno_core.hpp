@@ -15,6 +15,7 @@
 #include <dat/detail/base/config.hpp>
 #include <dat/detail/base/control_mutex.hpp>
 #include <dat/detail/base/fd.hpp>
+#include <dat/detail/base/intrusive_list.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -67,6 +68,8 @@ private:
   [[nodiscard]] static error at(error e, const char* call) noexcept { return e.at(call, object_kind::cno); }
   [[nodiscard]] static expected<void> check(const wait_proxy_agent& agent, const char* call) noexcept;
 
+  /// True when a thread other than the calling one waits.
+  [[nodiscard]] bool has_other_waiter() noexcept;
   void set(std::uint64_t value) noexcept; // called with mutex_ held
   /// Takes the trigger, unless it is only there for waiters from before the cno was abandoned.
   [[nodiscard]] bool take(std::uint64_t& value) noexcept;
@@ -80,6 +83,7 @@ private:
   control_mutex mutex_;           // a leaf, except for the lock of the reactor
   wait_proxy_agent agent_;
   std::atomic<bool> running_{false};
+  intrusive_list<waiter> waiting_;
   bool scheduled_ = false;
   bool unseen_ = false;               // a trigger that neither an agent nor a waiter has seen
   std::atomic<std::uint32_t> era_{0}; // incremented when the cno is abandoned while threads wait

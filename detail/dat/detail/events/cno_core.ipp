@@ -6,6 +6,7 @@
 #include <dat/detail/base/inside_dat.hpp>
 #include <dat/detail/base/no_cancel.hpp>
 #include <dat/detail/base/to_read.hpp>
+#include <dat/detail/base/utility.hpp>
 #include <dat/detail/events/cno_core.hpp>
 #include <dat/detail/text/errno.hpp>
 
@@ -53,7 +54,8 @@ DAT_DECL void cno_core::teardown() noexcept {
     const std::lock_guard lock(mutex_);
     set(no_number); // wakes every thread that polls the descriptor or waits
   }
-  while (waiters.load(std::memory_order_acquire) != 0) ::sched_yield();
+  // The calling thread may wait itself: a signal handler or an agent that its wait has called closes the ia.
+  while (has_other_waiter()) ::sched_yield();
   // A closing ia calls an armed agent with no evd; a closed cno calls none.
   const bool last_call = [&] {
     const std::lock_guard lock(mutex_);
@@ -126,10 +128,11 @@ DAT_DECL void cno_core::abandoned() noexcept {
 // --- waiting ---------------------------------------------------------------------------------------------------------
 
 /// A waiting thread, which cannot be cancelled during the wait.
-class cno_core::waiter {
+class cno_core::waiter : public list_node {
 public:
   explicit waiter(cno_core& c) noexcept : cno_(c) {
     const std::lock_guard lock(cno_.mutex_);
+    cno_.waiting_.push_back(*this);
     cno_.waiters.fetch_add(1, std::memory_order_acq_rel);
     era_ = cno_.era_.load(std::memory_order_relaxed);
   }
@@ -138,8 +141,10 @@ public:
   ~waiter() {
     const std::lock_guard lock(cno_.mutex_);
     if (is_stale()) pass_on();
+    leave();
     cno_.waiters.fetch_sub(1, std::memory_order_release); // the cno may end once the mutex is released
   }
+  [[nodiscard]] bool is_of_this_thread() const noexcept { return thread_ == &this_thread(); }
   /// Whether the last evd was freed while the thread waited.
   [[nodiscard]] bool is_stale() const noexcept { return cno_.era_.load(std::memory_order_acquire) != era_; }
 
@@ -158,8 +163,14 @@ private:
 
   no_cancel no_cancel_;
   cno_core& cno_;
+  const char* const thread_ = &this_thread();
   std::uint32_t era_;
 };
+
+DAT_DECL bool cno_core::has_other_waiter() noexcept {
+  const std::lock_guard lock(mutex_);
+  return waiting_.find([](const waiter& w) { return !w.is_of_this_thread(); }) != nullptr;
+}
 
 DAT_DECL expected<evd_id> cno_core::wait(timeout limit) noexcept {
   static constexpr const char* call = "cno.wait";
