@@ -121,3 +121,44 @@ TEST_CASE("a signal handler closes the ia while its thread waits on a cno, and t
   std::signal(SIGUSR1, before);
   CHECK(side.closed == true);
 }
+
+TEST_CASE("an ia that an agent closes calls the other armed agents with no evd, and leaves nothing behind",
+          "[cno][ia]") {
+  const clean_world world;
+  std::vector<std::uint32_t> calls;
+  {
+    closing_side side{must(dat::ia::open("fk1", manual)), {}};
+    auto evd = must(side.ia.create_evd<soft>(8));
+    auto cno = must(side.ia.create_cno(side.agent()));
+    auto other = must(side.ia.create_cno({[](void* to, dat::evd_id id) noexcept {
+                                            static_cast<std::vector<std::uint32_t>*>(to)->push_back(id.number());
+                                          },
+                                          &calls}));
+    must(evd.modify_cno(cno));
+    must(evd.post(1));
+    side.ia.run();
+    CHECK(side.closed == true);
+  }
+  CHECK(calls == std::vector<std::uint32_t>{0});
+}
+
+TEST_CASE("an agent may end the ia and everything in it while the program runs the ia", "[cno][ia]") {
+  const clean_world world;
+  struct session {
+    closing_side side;
+    dat::evd<soft> evd;
+    dat::cno cno;
+  } s{{must(dat::ia::open("fk1", manual)), {}}, {}, {}};
+  s.evd = must(s.side.ia.create_evd<soft>(8));
+  s.cno = must(s.side.ia.create_cno({[](void* self, dat::evd_id) noexcept {
+                                       auto& all = *static_cast<session*>(self);
+                                       all.side.close();
+                                       all.evd = {};
+                                       all.cno = {};
+                                     },
+                                     &s}));
+  must(s.evd.modify_cno(s.cno));
+  must(s.evd.post(1));
+  s.side.ia.run();
+  CHECK(s.side.closed == true);
+}

@@ -251,6 +251,7 @@ public:
   [[gnu::always_inline]] void progress(int wait_ms) noexcept {
     if (automatic_) [[likely]]
       return;
+    const ref<ia_core> alive(this); // an agent may end the last object that keeps the ia
     passed_over_.store(0, std::memory_order_relaxed);
     reactor.run(wait_ms);
   }

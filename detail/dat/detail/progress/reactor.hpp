@@ -87,7 +87,8 @@ public:
   /// Handles all due work, and waits up to `wait_ms` (-1: without a limit) if there is none. Calls from several threads
   /// take turns: a call that finds another one in progress returns at once.
   void run(int wait_ms) noexcept;
-  /// Returns when everything that is due now has been handled.
+  /// Returns when everything that is due now has been handled. On the reactor, the call returns at once, and the
+  /// present round ends with it.
   void settle() noexcept;
   /// True when the calling code runs on the reactor.
   [[nodiscard]] bool runs_here() const noexcept { return runner_.load(std::memory_order_relaxed) == &this_thread(); }
@@ -124,10 +125,11 @@ private:
   member_source timer_source_{this, &on_timer_fd};
   member_source wake_source_{this, &on_wake};
   event_source ignored_{[](event_source&) noexcept {}};
-  std::mutex turn_; // guards ready_, ready_count_ and batching_
+  std::mutex turn_; // guards the four members that follow
   epoll_event ready_[16];
   int ready_count_ = 0;
   bool batching_ = false;
+  bool settling_ = false; // settle was called in this round
   std::atomic<const char*> runner_{nullptr};
   std::atomic<std::uint32_t> rounds_{0};
   control_mutex mutex_;                                   // a leaf; guards the following members

@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
+#include <utility>
 
 namespace dat { inline namespace v0 { namespace detail {
 
@@ -157,12 +158,16 @@ DAT_DECL void reactor::run(int wait_ms) noexcept {
     auto& source = *static_cast<event_source*>(ready_[i].data.ptr);
     source.ready(source);
   }
+  if (std::exchange(settling_, false)) run_ready_tasks();
   runner_.store(nullptr, std::memory_order_relaxed);
   rounds_.fetch_add(1, std::memory_order_release);
 }
 
 DAT_DECL void reactor::settle() noexcept {
-  if (runs_here()) return;
+  if (runs_here()) { // with manual progress, no other round may follow
+    settling_ = true;
+    return;
+  }
   for (int i = 0; i < 2; ++i) { // a round in progress may have checked the tasks already
     const std::uint32_t round = rounds_.load(std::memory_order_acquire);
     wake_.raise();
