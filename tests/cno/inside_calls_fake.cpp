@@ -162,3 +162,22 @@ TEST_CASE("an agent may end the ia and everything in it while the program runs t
   s.side.ia.run();
   CHECK(s.side.closed == true);
 }
+
+TEST_CASE("a cno whose handle has ended ends with its last evd, and its agent is not called", "[cno]") {
+  const clean_world world;
+  int calls = 0;
+  const dat::wait_proxy_agent agent{[](void* n, dat::evd_id) noexcept { ++*static_cast<int*>(n); }, &calls};
+  const bool triggered = GENERATE(true, false), detached = GENERATE(true, false);
+  auto ia = must(dat::ia::open("fk1", manual));
+  auto evd = must(ia.create_evd<soft>(8));
+  {
+    auto cno = must(ia.create_cno(agent));
+    must(evd.modify_cno(cno));
+    if (triggered) must(evd.post(1)); // the agent is to be called by the next call that runs the reactor
+  }
+  CHECK(must(evd.query()).cno);
+  if (detached) must(evd.modify_cno({}));
+  must(evd.close());
+  if (GENERATE(true, false)) ia.run();
+  CHECK(calls == 0);
+}

@@ -39,14 +39,16 @@ public:
 
   /// An evd has an event that no thread waits for. The lock of an evd may be held.
   void trigger(std::uint32_t evd) noexcept;
-  /// The last evd was freed: all waiters return, with an empty id.
-  void abandoned() noexcept;
 
   [[nodiscard]] expected<void> modify_agent(const wait_proxy_agent& agent) noexcept;
   [[nodiscard]] expected<evd_id> wait(timeout limit) noexcept;
 
   std::atomic<std::uint32_t> users{0}; ///< number of evds that notify the cno
-  static constexpr bool ends_unused_with_handle = true;
+  /// An evd no longer notifies the cno; `freed`: because it has ended.
+  void remove_user(bool freed) noexcept;
+  /// The cno has no handle. It ends now, or with its last evd: a reference that the reactor holds for the agent must
+  /// not keep it.
+  void handle_ended() noexcept;
   std::atomic<std::uint32_t> waiters{0};
 
   // Used by the table that ia_child::type_for makes.
@@ -64,6 +66,8 @@ private:
   class waiter;
 
   cno_core(ref<ia_core> ia, const wait_proxy_agent& agent) noexcept;
+  /// The last evd was freed: all waiters return, with an empty id.
+  void abandoned() noexcept;
 
   [[nodiscard]] static error at(error e, const char* call) noexcept { return e.at(call, object_kind::cno); }
   [[nodiscard]] static expected<void> check(const wait_proxy_agent& agent, const char* call) noexcept;
@@ -83,6 +87,7 @@ private:
   control_mutex mutex_;           // a leaf, except for the lock of the reactor
   wait_proxy_agent agent_;
   std::atomic<bool> running_{false};
+  std::atomic<bool> has_handle_{true};
   intrusive_list<waiter> waiting_;
   bool scheduled_ = false;
   bool unseen_ = false;               // a trigger that neither an agent nor a waiter has seen

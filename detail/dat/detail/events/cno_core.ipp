@@ -1,4 +1,4 @@
-// Definitions of cno_core.
+// Definitions of cno_core: its creation and end, triggers, threads that wait, and the agent.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -110,6 +110,19 @@ DAT_DECL void cno_core::trigger(std::uint32_t evd) noexcept {
     schedule_agent();
   else
     unseen_ = true;
+}
+
+// Of the end of the handle and that of the last evd, the later one ends the cno.
+DAT_DECL void cno_core::remove_user(bool freed) noexcept {
+  if (users.fetch_sub(1, std::memory_order_seq_cst) != 1) return;
+  if (!has_handle_.load(std::memory_order_seq_cst))
+    end();
+  else if (freed)
+    abandoned();
+}
+DAT_DECL void cno_core::handle_ended() noexcept {
+  has_handle_.store(false, std::memory_order_seq_cst);
+  if (users.load(std::memory_order_seq_cst) == 0) end();
 }
 
 DAT_DECL void cno_core::abandoned() noexcept {

@@ -434,7 +434,7 @@ DAT_DECL expected<void> evd_core::set_cno(ref<cno_core> cno) noexcept {
     store(notifies_cno_, attached);
     note_change();
   }
-  if (old) old->users.fetch_sub(1, std::memory_order_release);
+  if (old) old->remove_user(false);
   if (attached) arm_for_cno();
   return success();
 }
@@ -472,7 +472,7 @@ DAT_DECL void evd_core::detach_cno() noexcept {
     before = watching_.exchange(watching::dead, std::memory_order_acq_rel);
   }
   if (before == watching::once || before == watching::always) ia().reactor.unwatch(channel_->fd, channel_source_);
-  if (cno && cno->users.fetch_sub(1, std::memory_order_acq_rel) == 1) cno->abandoned();
+  if (cno) cno->remove_user(true);
 }
 
 DAT_DECL result<ref<evd_core>> async_evd_for(ia_core& ia, evd_core* given, std::uint32_t qlen) noexcept {

@@ -57,16 +57,16 @@ private:
 
 /// Ends an object whose handle is dropped. An endpoint or service point has no users: it ends here, although a thread
 /// may hold a reference for a moment. A region ends as well, because its memory may end now, and so do the bindings of
-/// windows to it. A cno without evds ends, so that its agent is not called later. Other objects end with their last
-/// user.
+/// windows to it. A cno ends with its last evd, so that its agent is not called later. Other objects end with their
+/// last user.
 template <class Core>
 [[gnu::noinline]] void end_with_handle(ref<Core>& owner) noexcept {
   Core& core = *owner;
-  if constexpr (
+  if constexpr (requires { core.handle_ended(); })
+    core.handle_ended();
+  else if constexpr (
       !requires { core.users; } || requires { Core::ends_with_handle; })
     core.end();
-  else if constexpr (requires { Core::ends_unused_with_handle; })
-    if (core.users.load(std::memory_order_acquire) == 0) core.end();
   owner.reset();
 }
 
