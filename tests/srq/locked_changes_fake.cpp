@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <deque>
+#include <optional>
 #include <thread>
 
 namespace unit {
@@ -27,6 +28,10 @@ struct lock_of_evd {
   friend dat::detail::quick_mutex dat::detail::merged_evd::*member(lock_of_evd);
 };
 template struct opened_member<lock_of_evd, &dat::detail::merged_evd::mutex_>;
+struct lock_of_grown_feeds {
+  friend dat::detail::control_mutex dat::detail::evd_core::*member(lock_of_grown_feeds);
+};
+template struct opened_member<lock_of_grown_feeds, &dat::detail::evd_core::feed_mutex_>;
 } // namespace unit
 
 namespace locked_changes {
@@ -100,6 +105,32 @@ TEST_CASE("an evd that had no memory for more completions keeps to the places th
   const out_of_memory none(0);
   CHECK(evd.reserve_completions(1)); // there is room already
   CHECK_FALSE(out_of_memory::failed());
+}
+
+TEST_CASE("an evd that an endpoint attaches while its shared queue grows has room for every buffer", "[srq][locks]") {
+  const fake::with resizable{fake::personality::kind, [](fake::manners& m) { m.srq_resize = m.srq_query = true; }};
+  const clean_world world;
+  end a;
+  auto evd = must(a.ia.create_evd<all_streams>(1));
+  auto srq = must(a.pz.create_srq({.max_recv_dtos = 31}));
+  dat::ep<dat::rc> ep;
+  {
+    // The modes are given, so that the endpoint needs the lock to attach the evd, and not to choose them.
+    const dat::ep_attributes attributes{.max_request_dtos = 1,
+                                        .recv_completion = dat::completion_notification::evd_threshold,
+                                        .request_completion = dat::completion_notification::evd_threshold};
+    std::optional<other_call> create;
+    const auto core = dat::detail::core_access::of(evd);
+    auto& lock = (*core).*member(lock_of_grown_feeds());
+    const auto grow = [&] { must(srq.resize(127)); };
+    // The growth does not find the evd, whose lock it waits for first. The endpoint knows the old size only.
+    CHECK(locked_out(lock, grow, [&] {
+      create.emplace([&] { ep = must(a.pz.create_ep<dat::rc>(evd, srq, attributes)); });
+      CHECK(create->waits());
+    }));
+  }
+  CHECK(must(srq.query()).max_recv_dtos == 127);
+  CHECK(evd.native_handle()->cqe > 127);
 }
 
 TEST_CASE("a table in which endpoints come and go does not grow", "[srq]") {

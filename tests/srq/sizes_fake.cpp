@@ -112,6 +112,47 @@ TEST_CASE(
   CHECK(must(srq.query()).max_recv_dtos == 63);
 }
 
+TEST_CASE("an evd has room for every buffer of a shared queue that the device made larger than requested", "[srq]") {
+  const fake::with resizable{fake::personality::kind, [](fake::manners& m) { m.srq_resize = m.srq_query = true; }};
+  const clean_world world;
+  pair p({.max_request_dtos = 128}, {});
+  auto evd = must(p.b.ia.create_evd<all_streams>(1));
+  auto srq = must(p.b.pz.create_srq({.max_recv_dtos = 31}));
+  auto from = must(p.a.pz.create_ep<dat::rc>(p.a.evd, {.max_request_dtos = 128}));
+  auto to = must(p.b.pz.create_ep<dat::rc>(evd, srq, {.max_request_dtos = 1}));
+  p.connect(from, to);
+  CHECK(take(evd) == events{"established"});
+  must(srq.resize(64));
+  const auto capacity = must(srq.query()).max_recv_dtos;
+  CHECK(capacity == 127); // a power of two less one
+  for (std::uint32_t i = 0; i < capacity; ++i) must(srq.post(dat::recv{p.b.at(0, 8)}));
+  for (std::uint32_t i = 0; i < capacity; ++i) must(from.post(dat::send{p.a.at(0, 8)}.suppress_completion()));
+  must(to.post(dat::rdma_write{p.b.at(0, 8), must(p.a.mem.remote(0, 8))}));
+  fake::finish();
+  CHECK(fake::unread_completions(evd.native_handle()) == capacity + 1);
+  CHECK(take(evd).size() == capacity + 1);
+  CHECK(to.state() == dat::ep_state::connected);
+}
+
+TEST_CASE("a shared queue uses no more room of the device than its evds have room for", "[srq]") {
+  const fake::with resizable{fake::personality::kind, [](fake::manners& m) { m.srq_resize = m.srq_query = true; }};
+  fake::world small;
+  small.devices[0].attr = fake::rxe_attr();
+  small.devices[0].attr->max_cqe = 100;
+  const clean_world world(small);
+  end a;
+  auto srq = must(a.pz.create_srq({.max_recv_dtos = 31}));
+  auto ep = must(a.pz.create_ep<dat::rc>(a.evd, srq, {.max_request_dtos = 10}));
+  must(srq.resize(70)); // the device gives room for 127
+  CHECK(must(srq.query()).max_recv_dtos == 70);
+  std::size_t posted = 0;
+  while (srq.post(dat::recv{a.at(0, 8)})) ++posted;
+  CHECK(posted == 70);
+  // An endpoint that comes later needs room for the present size only.
+  auto evd = must(a.ia.create_evd<all_streams>(1));
+  CHECK(a.pz.create_ep<dat::rc>(evd, srq, {.max_request_dtos = 10}));
+}
+
 TEST_CASE("a device that never resizes a shared queue lacks the room", "[srq]") {
   sized s;
   auto srq = must(s.a.pz.create_srq({.max_recv_dtos = 31}));

@@ -173,7 +173,8 @@ DAT_DECL expected<void> ep_core::attach(const queues& evds, const places& n, con
   if (evds.recv)
     if (auto ok = evds.recv->attach(receives, leaves(*evds.recv), one ? n.request : 0); !ok) return ok;
   expected<void> ok = success();
-  if (evds.request) {
+  if (evds.recv && srq) ok = evds.recv->grow_feed(srq, srq->most_completions()); // it may have grown meanwhile
+  if (ok && evds.request) {
     const bool agreed = one && a.recv_completion == a.request_completion;
     leaving_feeds with = leaves(*evds.request);
     if (agreed) ++with.count;

@@ -23,6 +23,8 @@ public:
 
   [[nodiscard]] const ref<pz_core>& pz() const noexcept { return pz_; }
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_.load(std::memory_order_relaxed); }
+  /// The completions for which a recv evd needs room: those of the present capacity, or of one that a resize prepares.
+  [[nodiscard]] std::uint32_t most_completions() const noexcept { return fed_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint32_t max_iov() const noexcept { return max_iov_; }
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   /// Buffers that are posted and whose completions have not been taken.
@@ -67,6 +69,8 @@ private:
   void put_back(std::uint32_t n) noexcept;
   [[nodiscard]] expected<void> shrink(std::uint32_t n) noexcept;
   [[nodiscard]] expected<void> grow(std::uint32_t n) noexcept;
+  /// Makes room for `n` completions in the recv evds, also in one that an endpoint attaches at the same time.
+  [[nodiscard]] expected<void> feed(std::uint32_t n) noexcept;
   /// Queries the number of buffers for which the device has room. Returns 0 or errno.
   [[nodiscard]] int ask_size(std::uint32_t& size) const noexcept;
   /// The number of buffers that endpoints can take. Moves completions to where they are counted.
@@ -82,6 +86,7 @@ private:
   block* blocks_ = nullptr;
   work_entry* spare_ = nullptr; // unused since the queue shrank
   std::atomic<std::uint32_t> capacity_{0};
+  std::atomic<std::uint32_t> fed_{0}; // at least capacity_: see most_completions
   std::uint32_t spares_ = 0;
   std::uint32_t low_ = 0;
   bool armed_ = false;   // the event of low_ has not come yet

@@ -61,6 +61,7 @@ DAT_DECL result<ref<srq_core>> srq_core::create(const ref<pz_core>& pz, const sr
   if (!q->add_entries(size))
     return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::srq);
   q->capacity_.store(size, std::memory_order_relaxed);
+  q->fed_.store(size, std::memory_order_relaxed);
   q->max_iov_ = max(wanted.max_recv_iov, real.max_sge);
   q->zone_ = zone_tag(pz.get());
   return q;
@@ -177,17 +178,29 @@ DAT_DECL expected<void> srq_core::shrink(std::uint32_t n) noexcept {
   now = within(n, now, before);
   put_back(now - n);
   capacity_.store(now, std::memory_order_relaxed);
+  fed_.store(now, std::memory_order_relaxed);
   return success();
+}
+
+DAT_DECL expected<void> srq_core::feed(std::uint32_t n) noexcept {
+  // An endpoint attaches its evd, and then reads this number. So either the loop finds the evd, or the endpoint finds
+  // the number: the lock of the evd orders both.
+  fed_.store(n, std::memory_order_relaxed);
+  expected<void> room = success();
+  ia().for_each(child_kind::events, [&](ia_child& c) {
+    if (room) room = static_cast<evd_core&>(c).grow_feed(this, n);
+  });
+  return room;
 }
 
 DAT_DECL expected<void> srq_core::grow(std::uint32_t n) noexcept {
   static constexpr const char* call = "srq.resize";
   const std::uint32_t before = capacity();
-  expected<void> room = success();
-  ia().for_each(child_kind::events, [&](ia_child& c) {
-    if (room) room = static_cast<evd_core&>(c).grow_feed(this, n);
-  });
-  if (!room) return at(room.assume_error(), call);
+  const auto unchanged = [&](const error& why) {
+    fed_.store(before, std::memory_order_relaxed);
+    return at(why, call);
+  };
+  if (auto room = feed(n); !room) return unchanged(room.assume_error());
   ibv_srq_attr attr{};
   attr.max_wr = n;
   const int err = ibv_modify_srq(srq_, &attr, IBV_SRQ_MAX_WR);
@@ -195,16 +208,19 @@ DAT_DECL expected<void> srq_core::grow(std::uint32_t n) noexcept {
   const bool asked = ask_size(now) == 0;
   if (err != 0 && !(asked && now >= n)) {
     const bool cannot = err == EINVAL || err == EOPNOTSUPP || err == ENOSYS; // some devices never resize
-    return at(map_errno(cannot ? ENOMEM : err, return_subtype::resource_srq).from("ibv_modify_srq", err), call)
+    return unchanged(map_errno(cannot ? ENOMEM : err, return_subtype::resource_srq).from("ibv_modify_srq", err))
         .hint("The device does not give the queue more room: create the queue with its final size.");
   }
   now = max(now, n);
+  // The device may have more room than was requested. The queue uses it if the evds have room for it, too.
+  if (now != n && !feed(now)) now = n;
   const std::uint32_t more = now - before;
   const std::uint32_t kept = min(more, spares_);
   if (!add_entries(more - kept))
-    return at({return_type::insufficient_resources, return_subtype::resource_memory}, call);
+    return unchanged({return_type::insufficient_resources, return_subtype::resource_memory});
   put_back(kept);
   capacity_.store(now, std::memory_order_relaxed);
+  fed_.store(now, std::memory_order_relaxed);
   return success();
 }
 
