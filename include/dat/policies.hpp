@@ -25,13 +25,14 @@ namespace dat { inline namespace v0 {
 
 /// Posts without the checks of zones, lengths and limits. An operation that they would have refused reaches the
 /// adapter, which breaks the connection, or worse: to some adapters a segment of length 0 means 2 GiB. Types, room in
-/// the queue and the state of the endpoint are still checked, and so is a send to an address (datagrams). Receives keep
-/// their length, so messages longer than max_message_size arrive in them. Use it for programs that have run with
-/// `tracked`.
+/// the queue and the state of the endpoint are still checked, and so are a send to an address (datagrams) and the
+/// number of segments of a receive before the connection. Receives keep their length, so messages longer than
+/// max_message_size arrive in them. Use it for programs that have run with `tracked`.
 struct unchecked {
   static constexpr bool is_posting_policy = true;
   /// Posts operations without those checks; `ep::post<dat::unchecked>` calls it.
-  /// Errors: `invalid_state`, `insufficient_resources` and `invalid_handle` as ep_ref::post.
+  /// Errors: `invalid_state`, `insufficient_resources` and `invalid_handle` as ep_ref::post; `invalid_parameter` for a
+  /// receive before the connection that has more segments than max_recv_iov.
   /// Allocates, Blocks and Thread safety: as ep_ref::post.
   template <class... D>
   [[gnu::always_inline]] static expected<void> post(detail::ep_posting& ep, const D&... operations) noexcept {

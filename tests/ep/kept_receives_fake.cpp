@@ -315,4 +315,25 @@ TEST_CASE("a moved receive of another zone has its own status on devices that do
   must(s.b.ep.close());
 }
 
+TEST_CASE("an unchecked receive before the connection has at most max_recv_iov segments", "[ep][policies]") {
+  const clean_world world;
+  end a;
+  const bool complete = GENERATE(false, true);
+  CAPTURE(complete);
+  const dat::ep_attributes attributes{.max_recv_dtos = 2, .max_recv_iov = 1};
+  auto ep = complete ? must(a.pz.create_ep<dat::rc>(a.evd, attributes))
+                     : must(a.pz.create_ep<dat::rc>(dat::ep_evds{a.evd, a.evd, {}}, attributes));
+  dat::iov<8, all_rights.value> list;
+  for (std::size_t i = 0; i < 8; ++i) CHECK(list.push_back(a.at(i, 1)));
+  const auto calls = fake::count(fake::call::ibv_post_recv);
+  is_error(ep.post<dat::unchecked>(dat::recv{a.at(0, 8)}, dat::recv{list}), return_type::invalid_parameter,
+           return_subtype::arg2);
+  CHECK(fake::count(fake::call::ibv_post_recv) == calls);
+  CHECK(must(ep.recv_query()).allocated == 0);
+  must(ep.post<dat::unchecked>(dat::recv{a.at(0, 8)}, dat::recv{a.at(8, 8)}));
+  CHECK(must(ep.recv_query()).allocated == 2);
+  must(ep.modify({.connect = a.evd, .max_inline = 16}));
+  CHECK(fake::posted_receives(ep.native_handle()) == 2);
+}
+
 } // namespace kept_receive_tests

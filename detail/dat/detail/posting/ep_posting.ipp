@@ -23,6 +23,8 @@ DAT_DECL return_subtype subtype_of(ep_state s) noexcept {
   return i < sizeof subtypes / sizeof *subtypes ? subtypes[i] : return_subtype::none;
 }
 
+inline constexpr const char* recv_iov_hint = "The receive has more segments than the endpoint's max_recv_iov.";
+
 // --- errors --------------------------------------------------------------------------------------------------------
 
 DAT_DECL error ep_posting::wrong_state(const char* call) const noexcept {
@@ -128,8 +130,7 @@ DAT_DECL expected<void> ep_posting::check(const char* call, bool no_notify, cons
     return refuse({return_type::protection_violation, return_subtype::protection_write},
                   "Every segment must be of an lmr of the endpoint's own pz, and of at most 4 GiB.");
   if (list.count() > attributes_.max_recv_iov)
-    return refuse({return_type::invalid_parameter, return_subtype::arg2},
-                  "The receive has more segments than the endpoint's max_recv_iov.");
+    return refuse({return_type::invalid_parameter, return_subtype::arg2}, recv_iov_hint);
   if (no_notify && attributes_.recv_completion != completion_notification::selective)
     return refuse({return_type::invalid_parameter, return_subtype::arg5}, no_notify_hint);
   if (any_zone) kept_.get()->note_zone(list.zone());
@@ -181,6 +182,12 @@ DAT_DECL expected<void> ep_posting::not_posted(const char* call, int err, ibv_re
     const ep_state now = state();
     if (now == ep_dead)
       return trace_points::refused(number(), chain_length<ibv_recv_wr>(wr, nullptr), err), wrong_state(call);
+    // An unchecked post comes here as well, and the copies have room for so many segments only.
+    for (const ibv_recv_wr* each = wr; each; each = each->next)
+      if (static_cast<std::uint32_t>(each->num_sge) > attributes_.max_recv_iov) {
+        trace_points::refused(number(), chain_length<ibv_recv_wr>(wr, nullptr), EINVAL);
+        return at({return_type::invalid_parameter, return_subtype::arg2}, call).hint(recv_iov_hint);
+      }
     if (!is_up(now))
       for (work_entry* e = first; e != end; e = e->next)
         e->posted.kind = no_notify_if(!e->posted.notifies(), pre_connect_recv_work);
