@@ -124,6 +124,39 @@ TEST_CASE("memory that is no longer mapped is found at any address, and none is 
   CHECK(dat::tracked::last_offender(p.a.ia)->cookie.value() == 5);
 }
 
+TEST_CASE("dat::tracked knows the memory of a region that is addressed from 0", "[policies]") {
+  const clean_world world;
+  pair p;
+  const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  auto* const at =
+      static_cast<char*>(::mmap(nullptr, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(static_cast<void*>(at) != MAP_FAILED);
+  const std::span<char> bytes(at, 2 * size);
+  {
+    const auto region = must(dat::register_zero_based(p.a.pz, bytes, all_rights));
+    must(p.a.ep.post<dat::tracked>(dat::recv{must(region.slice(size, 8))}.cookie(6))); // not in the first page
+    must(dat::tracked::verify(p.a.ia));
+    is_error(dat::tracked::unreferenced(p.a.ia, std::as_bytes(bytes.subspan(size + 7, 1))), return_type::invalid_state);
+    must(dat::tracked::unreferenced(p.a.ia, std::as_bytes(bytes.first(size))));
+    must(dat::tracked::unreferenced(p.a.ia, std::as_bytes(bytes.subspan(size + 8))));
+    ::munmap(at + size, size);
+    is_error(dat::tracked::verify(p.a.ia), return_type::invalid_state);
+    CHECK(dat::tracked::last_offender(p.a.ia)->cookie.value() == 6);
+  }
+  ::munmap(at, size);
+}
+
+TEST_CASE("dat::tracked does not look for memory of another device in the process", "[policies]") {
+  const clean_world world;
+  pair p;
+  const page gpu;
+  fake::offer_dmabuf(77, std::as_writable_bytes(gpu.bytes()));
+  const auto size = gpu.bytes().size();
+  const auto region = must(dat::register_dmabuf<char>(p.a.pz, 77, 0, size, all_rights, 16 * size));
+  must(p.a.ep.post<dat::tracked>(dat::recv{must(region.slice(8, 8))}));
+  must(dat::tracked::verify(p.a.ia));
+}
+
 TEST_CASE("dat::tracked knows the first eight segments of an operation", "[policies]") {
   const clean_world world;
   pair p({.max_request_iov = 9});

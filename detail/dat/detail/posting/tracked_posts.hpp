@@ -154,10 +154,22 @@ private:
       return m.local_key() == s.key;
     }));
   }
+  /// Replaces the address of a segment that counts from 0 or from an iova by that of the process, or by 0 if the
+  /// process has none. Returns false when the region has ended. Runs with the ia's children locked, so the region
+  /// cannot end.
+  [[nodiscard]] static bool locate(ia_core& ia, segment& s) noexcept {
+    const std::uint64_t named = s.address;
+    return static_cast<bool>(ia.find(child_kind::memory, [&](const ia_child& c) {
+      const auto& m = static_cast<const lmr_core&>(c);
+      if (m.local_key() != s.key) return false;
+      if (m.iova) s.address = m.of_process ? reinterpret_cast<std::uintptr_t>(m.mr()->addr) + (named - *m.iova) : 0;
+      return true;
+    }));
+  }
   [[nodiscard]] static bool mapped(const segment& s) noexcept {
     const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     const std::uint64_t first = s.address & ~(page_bytes - 1);
-    if (first == 0) return true; // addressed from 0: the address is unknown
+    if (first == 0) return true; // memory of another device: see locate
     return ::msync(reinterpret_cast<void*>(static_cast<std::uintptr_t>(first)), s.address + s.length - first,
                    MS_ASYNC) == 0 ||
            errno != ENOMEM;
@@ -248,9 +260,9 @@ private:
       to->operation = operation;
       to->ep = ep.number();
       for (std::uint32_t i = 0; i < list.count() && to->count < most; ++i) {
-        const segment s{list[i].addr, list[i].length, list[i].lkey};
+        segment s{list[i].addr, list[i].length, list[i].lkey};
         if (s.length == 0) continue;
-        if (!registered(ia, s)) {
+        if (!locate(ia, s)) {
           all->offender_ = {true, operation, one.cookie, ep.number()};
           ok = ep.at(error(return_type::privileges_violation), call)
                    .hint("The region of a segment has been closed: register it again, and slice anew.");
