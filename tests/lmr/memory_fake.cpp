@@ -8,6 +8,7 @@
 #include <support/signal_handler.hpp>
 
 #include <fcntl.h>
+#include <limits>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <unordered_set>
@@ -318,6 +319,21 @@ TEST_CASE("an iova that no adapter can use is refused before the device", "[memo
   // Errors that only the device can detect.
   is_error(dat::register_dmabuf<char>(e.pz, 78, 0, 64, dat::local_read), dat::return_type::invalid_parameter);
   is_error(dat::register_dmabuf<char>(e.pz, 77, page, page + 1, dat::local_read), dat::return_type::invalid_parameter);
+}
+
+TEST_CASE("elements of memory of another device that exceed the address space are refused before the device",
+          "[memory]") {
+  const clean_world world;
+  end e;
+  mapping gpu(false);
+  fake::offer_dmabuf(77, std::as_writable_bytes(std::span(gpu.bytes)));
+  constexpr auto most = std::numeric_limits<std::size_t>::max() / sizeof(std::uint64_t);
+  const auto calls = fake::count(fake::call::ibv_reg_dmabuf_mr);
+  // In bytes, the number wraps around to 8.
+  is_error(dat::register_dmabuf<std::uint64_t>(e.pz, 77, 0, most + 2, dat::local_read),
+           dat::return_type::invalid_parameter, dat::return_subtype::arg3);
+  CHECK(fake::count(fake::call::ibv_reg_dmabuf_mr) == calls);
+  CHECK(must(dat::register_dmabuf<std::uint64_t>(e.pz, 77, 0, 1, dat::local_read)).size() == 1);
 }
 
 TEST_CASE("a region of relaxed ordering is like any other, and registered with that flag", "[memory]") {

@@ -14,6 +14,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -97,6 +98,10 @@ struct memory_access {
   template <class T, mem_priv P>
   [[nodiscard]] static expected<iova_lmr<T, P>> dmabuf(pz& zone, int descriptor, std::uint64_t offset,
                                                        std::size_t count, std::uint64_t iova) noexcept {
+    if (count > std::numeric_limits<std::size_t>::max() / sizeof(T))
+      return error(return_type::invalid_parameter, return_subtype::arg3)
+          .at("register_dmabuf", object_kind::lmr)
+          .hint("The elements have more bytes than the address space: `count` is too large.");
     return by_iova(wrap<T, P>(register_dmabuf(of(zone), descriptor, offset, count * sizeof(T), verbs_access(P), iova)));
   }
 };
