@@ -5,6 +5,7 @@
 
 #include <dat/memory.hpp>
 #include <dat/policies.hpp>
+#include <dat/rmr.hpp>
 
 #include <dat/detail/posting/tracked_posts.hpp>
 
@@ -106,6 +107,38 @@ TEST_CASE("an operation on a work entry replaces the earlier one that had the en
   must(early.close());
   fake::hold(p.a.ep.native_handle(), false);
   CHECK(p.a.take() == events{"written 7"});
+}
+
+TEST_CASE("a bind on a work entry replaces the tracked operation that had the entry and the same cookie",
+          "[policies][rmr]") {
+  const clean_world world;
+  end a;
+  end b("fk2");
+  auto psp = must(b.ia.create_psp(service, b.evd));
+  auto evd = must(a.ia.create_evd<all_streams | dat::stream::rmr_bind>(64));
+  a.ep = must(a.pz.create_ep<dat::rc>(evd, {.max_request_dtos = 1}));
+  b.make_ep();
+  must(a.ep.connect(b.ia.address(), service, plenty));
+  settle(a, b);
+  must(request_on(b.evd).accept(b.ep));
+  settle(a, b);
+  CHECK(take(evd) == events{"established"});
+  std::array<char, 8> bytes{};
+  auto early = must(a.pz.register_memory(bytes, all_rights));
+  auto rmr = must(a.pz.create_rmr());
+  const auto& ring = dat::detail::core_access::of(a.ep)->requests();
+  const auto* const first = ring.next();
+  must(a.ep.post<dat::tracked>(dat::rdma_write{early, b.mem.remote()}));
+  CHECK(take(evd) == events{"written 0"});
+  while (ring.next() != first) {
+    must(rmr.unbind(a.ep));
+    CHECK(take(evd).size() == 1);
+  }
+  fake::hold(a.ep.native_handle());
+  must(rmr.bind(a.ep, dat::bind{a.mem, dat::remote_read}));
+  must(early.close());
+  fake::hold(a.ep.native_handle(), false);
+  CHECK(take(evd).size() == 1);
 }
 
 TEST_CASE("memory that is no longer mapped is found at any address, and none is missed at an address from 0",

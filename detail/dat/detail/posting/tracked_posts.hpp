@@ -188,7 +188,8 @@ private:
   }
   [[nodiscard]] bool outstanding(const record& r) const noexcept {
     work_entry* e;
-    return r.wr_id != 0 && work_arena::find(base_, r.wr_id, e) && e->ring().holds(*e) && e->posted.cookie == r.cookie;
+    return r.wr_id != 0 && work_arena::find(base_, r.wr_id, e) && e->ring().holds(*e) && e->posted.cookie == r.cookie &&
+           e->posted.operation() == r.operation; // a bind, which has no record, may have the entry now
   }
   [[nodiscard]] bool move_record(std::uint64_t from, std::uint64_t to) noexcept {
     const std::lock_guard lock(mutex_);
