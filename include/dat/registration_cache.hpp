@@ -282,6 +282,12 @@ public:
   expected<void> close() noexcept {
     static constexpr const char* call = "registration_cache.close";
     if (!core_) return empty(call);
+    if (core_->foreign()) {
+      core_ = nullptr;
+      return error(return_type::invalid_handle, return_subtype::handle_lmr)
+          .at(call)
+          .hint("A forked child does not inherit the objects of its parent.");
+    }
     if (core_->read().in_use != 0)
       return error(return_type::invalid_state, return_subtype::lmr_in_use)
           .at(call, object_kind::lmr)

@@ -2,6 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/memory.hpp>
+#include <dat/pool.hpp>
+#include <dat/registration_cache.hpp>
+#include <dat/rmr.hpp>
+#include <dat/srq.hpp>
+
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <thread>
@@ -112,6 +118,51 @@ TEST_CASE("a forked child cannot use its parent's objects, and does not affect t
     while (with_thread && fake::live().total() != 0) std::this_thread::yield();
     CHECK(fake::leaks() == "");
   }
+}
+
+TEST_CASE("a forked child cannot use the memory, windows and shared queues of its parent", "[ia][lmr][srq][rmr]") {
+  const clean_world world;
+  end a;
+  std::array<char, 64> cached{}, other{};
+  auto cache = must(dat::registration_cache<all_rights.value>::create(a.pz));
+  auto held = must(cache.find_or_register(cached));
+  auto pool = must(dat::memory_pool<all_rights.value>::create(a.pz, 4096));
+  auto srq = must(a.pz.create_srq({.max_recv_dtos = 31}));
+  auto rmr = must(a.pz.create_rmr());
+  const int found = in_child([&] {
+    const auto before = calls_made();
+    const auto refused = [](const auto& r) { return !r && r.assume_error().type() == type::invalid_handle; };
+    if (!refused(a.pz.register_memory(other, all_rights))) return 1;
+    if (!refused(dat::register_over(a.pz, a.mem, all_rights))) return 2;
+    if (!refused(dat::query(a.mem))) return 3;
+    if (!refused(dat::memory_pool<all_rights.value>::create(a.pz, 4096))) return 4;
+    if (!refused(pool.close())) return 5;
+    if (!refused(dat::registration_cache<all_rights.value>::create(a.pz))) return 6;
+    if (!refused(cache.find_or_register(cached))) return 7;
+    if (!refused(cache.find_or_register(other))) return 8;
+    if (cache.forget(cached.data(), cached.size()) != 0 || cache.trim() != 0 || cache.read().regions != 0) return 9;
+    held.release();
+    if (!refused(cache.close())) return 10;
+    if (!refused(a.pz.create_srq({}))) return 11;
+    if (!refused(srq.resize(63))) return 12;
+    if (!refused(srq.set_low_watermark(1))) return 13;
+    if (!refused(srq.query())) return 14;
+    if (!refused(srq.close())) return 15;
+    if (!refused(a.pz.create_rmr())) return 16;
+    if (!refused(rmr.query())) return 17;
+    if (!refused(rmr.close())) return 18;
+    if (!refused(a.pz.create_ep<dat::rc>(a.evd))) return 19;
+    if (!refused(a.evd.query())) return 20;
+    if (!refused(a.evd.resize(128))) return 21;
+    return calls_made() == before ? 0 : 22;
+  });
+  CHECK(found == 0);
+  // The parent's objects are not affected.
+  CHECK(must(srq.query()).max_recv_dtos == 31);
+  CHECK((cache.read().regions == 1 && cache.read().in_use == 1));
+  held.release();
+  must(cache.close());
+  must(pool.close());
 }
 
 TEST_CASE("a forked child opens an adapter of its own", "[ia]") {

@@ -93,8 +93,8 @@ public:
   /// many as they report.
   [[nodiscard]] expected<void> take_place(return_subtype resource) noexcept;
   /// Sequentially consistent with begin_end: if a thread registers as a waiter and then finds the child alive, the end
-  /// of the child sees that waiter.
-  [[nodiscard]] bool dead() const noexcept { return dead_.load(std::memory_order_seq_cst); }
+  /// of the child sees that waiter. A forked child of the process finds every object of its parent dead.
+  [[nodiscard]] bool dead() const noexcept { return dead_.load(std::memory_order_seq_cst) || foreign(); }
   /// True in a forked child of the process that made the object: see ia_core::foreign.
   [[nodiscard]] bool foreign() const noexcept { return forks_ != forks.load(std::memory_order_relaxed); }
 

@@ -149,6 +149,7 @@ DAT_DECL void srq_core::put_back(std::uint32_t n) noexcept {
 
 DAT_DECL expected<void> srq_core::resize(std::uint32_t n) noexcept {
   static constexpr const char* call = "srq.resize";
+  if (foreign()) return at({return_type::invalid_handle, return_subtype::handle_srq}, call);
   const std::lock_guard lock(mutex_);
   if (!native()) return at({return_type::invalid_handle, return_subtype::handle_srq}, call);
   if (failed()) return in_error(call);
@@ -242,6 +243,7 @@ DAT_DECL std::uint32_t srq_core::count_available() noexcept {
 
 DAT_DECL expected<void> srq_core::set_low_watermark(std::uint32_t low) noexcept {
   static constexpr const char* call = "srq.set_low_watermark";
+  if (foreign()) return at({return_type::invalid_handle, return_subtype::handle_srq}, call);
   const std::lock_guard lock(mutex_);
   if (!native()) return at({return_type::invalid_handle, return_subtype::handle_srq}, call);
   if (failed()) return in_error(call);

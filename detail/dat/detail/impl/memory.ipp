@@ -179,7 +179,7 @@ namespace dat { inline namespace v0 { namespace detail {
 }
 [[nodiscard]] DAT_DECL expected<lmr_params> query_region(lmr_core* region, mem_priv rights,
                                                          bool remotely_accessible) noexcept {
-  if (!region || !region->mr()) return empty_handle("lmr.query", return_subtype::handle_lmr);
+  if (!region || region->dead() || !region->mr()) return empty_handle("lmr.query", return_subtype::handle_lmr);
   lmr_params p;
   p.ia = &region->ia();
   p.pz = region->pz();

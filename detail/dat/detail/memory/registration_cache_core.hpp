@@ -43,9 +43,12 @@ public:
   registration_cache_core(const registration_cache_core&) = delete;
   registration_cache_core& operator=(const registration_cache_core&) = delete;
 
+  /// True in a forked child of the process that made the cache. There the cache has no effect, and takes no lock, which
+  /// another thread may have held during the fork.
+  [[nodiscard]] bool foreign() const noexcept { return forks_ != forks.load(std::memory_order_relaxed); }
   /// Finds or registers a region that covers the bytes, and counts another use of it.
   [[nodiscard]] expected<entry*> acquire(std::uintptr_t first, std::size_t bytes) noexcept {
-    {
+    if (!foreign()) [[likely]] {
       const std::lock_guard lock(mutex_);
       if (entry* const e = bytes != 0 ? covering(first, first + bytes) : nullptr) [[likely]] {
         ++numbers_.hits;
@@ -56,6 +59,8 @@ public:
     return register_range(first, bytes);
   }
   void release(entry& e) noexcept {
+    if (foreign()) [[unlikely]]
+      return;
     mutex_.lock();
     if (--e.uses == 0) {
       --numbers_.in_use;
@@ -74,6 +79,7 @@ public:
   /// Ends unused regions, the least recently used first, until at most `bytes` are left.
   std::size_t trim(std::size_t bytes) noexcept;
   [[nodiscard]] numbers read() const noexcept {
+    if (foreign()) return {};
     const std::lock_guard lock(mutex_);
     return numbers_;
   }
@@ -136,6 +142,7 @@ private:
   const int access_;
   const bool whole_pages_;
   const std::size_t max_bytes_;
+  const std::uint32_t forks_ = forks.load(std::memory_order_relaxed);
   unique_array<place> places_;
   unique_array<entry> entries_;
 

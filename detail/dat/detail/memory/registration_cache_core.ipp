@@ -51,6 +51,7 @@ DAT_DECL expected<registration_cache_core*> registration_cache_core::create(cons
 }
 
 DAT_DECL void registration_cache_core::abandon() noexcept {
+  if (foreign()) return; // the cache belongs to the parent process
   {
     all_caches& caches = all();
     const std::lock_guard lock(caches.mutex);
@@ -76,6 +77,7 @@ DAT_DECL ref<lmr_core> registration_cache_core::take_region(entry& e) noexcept {
 }
 
 DAT_DECL void registration_cache_core::collect() noexcept {
+  if (foreign()) return;
   for (;;) {
     ref<lmr_core> region;
     {
@@ -116,7 +118,7 @@ DAT_DECL void registration_cache_core::unlist(std::uint32_t from, std::uint32_t 
 }
 
 DAT_DECL std::size_t registration_cache_core::forget(std::uintptr_t first, std::size_t bytes) noexcept {
-  if (bytes == 0) return 0;
+  if (bytes == 0 || foreign()) return 0;
   const std::uintptr_t last = bytes > std::numeric_limits<std::uintptr_t>::max() - first
                                   ? std::numeric_limits<std::uintptr_t>::max()
                                   : first + bytes;
@@ -160,7 +162,7 @@ DAT_DECL bool registration_cache_core::evict_one() noexcept {
 DAT_DECL std::size_t registration_cache_core::trim(std::size_t bytes) noexcept {
   collect();
   for (;;) {
-    const std::size_t now = read().bytes;
+    const std::size_t now = read().bytes; // 0 in a forked child
     if (now <= bytes || !evict_one()) return now;
   }
 }
@@ -192,6 +194,7 @@ DAT_DECL expected<registration_cache_core::entry*> registration_cache_core::make
 DAT_DECL expected<registration_cache_core::entry*> registration_cache_core::register_range(std::uintptr_t first,
                                                                                            std::size_t bytes) noexcept {
   static constexpr const char* call = "registration_cache.find_or_register";
+  if (foreign()) return error(return_type::invalid_handle, return_subtype::handle_pz).at(call, object_kind::pz);
   std::uintptr_t from = first;
   std::uintptr_t to = first + bytes;
   if (whole_pages_ && bytes != 0) {
