@@ -30,7 +30,7 @@ enum class address_role : std::uint8_t { local, remote };
 ///
 /// A value of 28 bytes, kept in the sockaddr that the system calls take; trivially copyable. An IPv4 address that is
 /// written as IPv6 (::ffff:10.0.0.1) becomes IPv4, because rdma_cm does not accept that form.
-/// Thread safety: a plain value. No member allocates or blocks unless its documentation says so.
+/// Thread safety: a plain value. No member allocates or blocks unless its documentation states so.
 class ia_address {
 public:
   /// 0.0.0.0, port 0: every local address.
@@ -90,7 +90,8 @@ public:
   /// The text without port and brackets.
   [[nodiscard]] std::string host_string() const;
 
-  /// The native address, valid as long as *this, and its length in bytes: for bind(), connect(), rdma_bind_addr(), ...
+  /// The native address, which is valid as long as *this, and its length in bytes, for calls such as bind(), connect()
+  /// and rdma_bind_addr().
   [[nodiscard]] const ::sockaddr* native_handle() const noexcept;
   [[nodiscard]] ::socklen_t native_size() const noexcept;
 

@@ -156,8 +156,8 @@ private:
   };
   explicit basic_notifier(std::shared_ptr<state> s) noexcept : state_(std::move(s)) {}
 
-  /// Whether a trigger may still come after a failed attempt to take one. It may if another operation took the trigger,
-  /// or the descriptor was readable for the work of the ia.
+  /// Whether a trigger may still arrive after a failed attempt to take one. It may if another operation took the
+  /// trigger, or the descriptor was readable for the work of the ia.
   [[nodiscard]] static bool may_come(const error& e) noexcept {
     return e.type() == return_type::queue_empty || e.type() == return_type::interrupted_call;
   }
@@ -199,7 +199,7 @@ private:
       }
       if (max == 0) return self.complete(boost::asio::error::invalid_argument, 0); // it would wait without end
       if (!evd || evd->dead()) return self.complete(boost::asio::error::bad_descriptor, 0);
-      if (phase == waiting) { // before the drain, so that an event that comes later triggers again
+      if (phase == waiting) { // before the drain, so that an event that arrives later triggers again
         auto trigger = all->cno.wait(timeout::zero());
         if (!trigger && !may_come(trigger.assume_error())) return self.complete(boost::asio::error::bad_descriptor, 0);
       }

@@ -47,8 +47,8 @@ namespace dat { inline namespace v0 { namespace asio {
 /// An event that no operation awaits is dropped, unless the driver keeps it (see coro::driver, "Kept events").
 ///
 /// Handlers are posted to their executor, and get an expected with the result. Move-only. Destruction completes the
-/// outstanding operations with `abort`; their DTOs stay posted. Destroy it before the io_context. Thread safety: as
-/// basic_notifier.
+/// outstanding operations with `abort`; their DTOs stay posted. Destroy it before the io_context.
+/// Thread safety: as basic_notifier.
 template <streams S, class Executor = boost::asio::any_io_executor>
 class basic_loop {
 public:

@@ -24,7 +24,7 @@ enum class port_change : std::uint8_t {
   client_reregister ///< the network has forgotten multicast groups and services
 };
 
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(ep_error value) noexcept {
   return detail::enum_name(value, {"transfer_to_error", "other_error"}, "unknown ep_error");
 }

@@ -81,8 +81,8 @@ public:
 };
 
 /// A call of verbs or of the connection manager failed, and no call of the consumer could return the error
-/// (DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR). After ia_catastrophic this event no longer comes, because the device then
-/// fails every call.
+/// (DAT_ASYNC_ERROR_PROVIDER_INTERNAL_ERROR). After ia_catastrophic dat no longer reports this event, because the
+/// device then fails every call.
 class provider_internal_error : public async_event {
 public:
   static constexpr std::string_view name = "provider_internal_error";
@@ -174,8 +174,8 @@ public:
 };
 
 /// An endpoint has more completed receives that were not taken than its soft high watermark
-/// (DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT). A notice, not an error. It comes once for each setting of the watermark. Keeps
-/// the endpoint alive.
+/// (DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT). A notice, not an error. It is reported once for each setting of the watermark.
+/// Keeps the endpoint alive.
 class ep_soft_high_watermark : public async_event {
 public:
   static constexpr std::string_view name = "ep_soft_high_watermark";

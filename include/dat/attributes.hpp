@@ -84,7 +84,7 @@ enum class read_resources : std::uint8_t {
 /// The extension that a provider has, at most one (DAT_EXTENSION).
 enum class extension : std::uint8_t { infiniband, iwarp, none };
 
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(read_resources value) noexcept {
   return detail::enum_name(value, {"guaranteed", "shared"}, "unknown read_resources");
 }
@@ -245,7 +245,7 @@ struct srq_counts {
   friend bool operator==(const srq_counts&, const srq_counts&) = default;
 };
 
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(iov_ownership value) noexcept {
   return detail::enum_name(value, {"consumer", "provider_no_modify", "provider_modify"}, "unknown iov_ownership");
 }

@@ -19,16 +19,18 @@ namespace dat { inline namespace v0 {
 
 /// A chain of up to `N` pieces of registered memory. The first bytes of each piece are its data section, the rest is
 /// room. Sends and writes take the data, in the order of the chain. Receives and reads fill the room. When the event
-/// has come, `append` turns the room into data, so a failed operation changes nothing.
+/// has arrived, `append` turns the room into data, so a failed operation changes nothing.
 ///
 ///     dat::buffer<4, rights> inbox;
 ///     inbox.push_back(piece);
 ///     ep.post(dat::recv{inbox.room()}.cookie(1));
 ///     ...
 ///     inbox.append(event.bytes());
-///     ep.post(dat::send{inbox.data()});                      // all that has come so far
+///   ep.post(dat::send{inbox.data()});                      // all that has arrived so far
 ///
-/// Copyable; owns no memory. Allocates: never. Thread safety: a value.
+/// Copyable; owns no memory.
+/// Allocates: never.
+/// Thread safety: a value.
 template <std::size_t N, mem_priv P>
 class buffer {
 public:

@@ -24,7 +24,7 @@ enum class finding : std::uint8_t {
   empty_evd,           ///< drain of an evd that was moved from, closed or never created; drain itself returns no error
 };
 
-/// The enumerator's name; total: a value outside the enumeration gives "unknown finding". Never allocates.
+/// Returns the name of the enumerator, or "unknown finding" for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(finding value) noexcept {
   return detail::enum_name(value,
                            {"overlapping_calls", "closed_region", "unmapped_memory", "freed_memory",

@@ -22,21 +22,21 @@ struct cno_params {
 };
 
 /// A notification object for any number of evds (uDAPL 2.0 §6.3.2). An evd that was attached by `evd::modify_cno`
-/// triggers it when an event comes for which no thread waits on the evd. The cno names the evd that triggered last,
-/// never the event: after waking, take the events of all its evds. There are three ways to get a trigger, in any
-/// combination: `wait`, a descriptor for the consumer's own event loop, and an agent that is called.
+/// triggers it when an event arrives and no thread waits on the evd. The cno names the evd that triggered last, never
+/// the event: after waking, take the events of all its evds. There are three ways to get a trigger, in any combination:
+/// `wait`, a descriptor for the consumer's own event loop, and an agent that is called.
 ///
 /// A trigger is kept until it is taken; several may become one. Move-only. The end of the handle closes a cno that has
-/// no evds, and no agent is called afterwards; a cno with evds ends with the last of them. Thread safety: safe, any
-/// number of threads may wait; `close` and destruction must not overlap other uses.
+/// no evds, and no agent is called afterwards; a cno with evds ends with the last of them.
+/// Thread safety: safe, any number of threads may wait; `close` and destruction must not overlap other uses.
 class cno : public detail::unique_object<cno, detail::cno_core, object_kind::cno> {
 public:
   cno() noexcept = default; ///< names no cno: detaches an evd
 
   /// Waits up to `limit` for a trigger and takes it (uDAPL 2.0 §6.3.2.4). Returns the evd that triggered last; an empty
   /// id if meanwhile all evds of this cno were freed, or the ia was closed.
-  /// Errors: `queue_empty` when `limit` has passed; `interrupted_call` when a signal came; `invalid_parameter` for a
-  /// negative time; `invalid_handle`.
+  /// Errors: `queue_empty` when `limit` has passed; `interrupted_call` when a signal interrupted the wait;
+  /// `invalid_parameter` for a negative time; `invalid_handle`.
   /// Allocates: never.
   /// Blocks: up to `limit`.
   /// Thread safety: safe; any number of threads may wait.

@@ -51,7 +51,7 @@ private:
   std::uint32_t bytes_;
 };
 
-/// A send is done: its memory may be reused, and the peer's adapter has the message.
+/// A send has completed: its memory may be reused, and the peer's adapter has the message.
 class send_done : public transfer {
 public:
   static constexpr std::string_view name = "send_done";
@@ -85,7 +85,7 @@ private:
   std::uint32_t invalidated_ = 0;
 };
 
-/// An RDMA write is done: its memory may be reused, and the data is at the peer.
+/// An RDMA write has completed: its memory may be reused, and the data is at the peer.
 class rdma_write_done : public transfer {
 public:
   static constexpr std::string_view name = "rdma_write_done";
@@ -95,7 +95,7 @@ public:
   using transfer::transfer;
 };
 
-/// An RDMA read is done: the data is in the local memory.
+/// An RDMA read has completed: the data is in the local memory.
 class rdma_read_done : public transfer {
 public:
   static constexpr std::string_view name = "rdma_read_done";
@@ -195,7 +195,7 @@ private:
   std::uint32_t immediate_;
 };
 
-/// An RDMA write with immediate data is done.
+/// An RDMA write with immediate data has completed.
 class rdma_write_immediate_done : public transfer {
 public:
   static constexpr std::string_view name = "ib::rdma_write_immediate_done";
@@ -205,7 +205,7 @@ public:
   using transfer::transfer;
 };
 
-/// A fetch-and-add is done: the old value is in the local word.
+/// A fetch-and-add has completed: the old value is in the local word.
 class fetch_and_add_done : public transfer {
 public:
   static constexpr std::string_view name = "ib::fetch_and_add_done";
@@ -215,8 +215,8 @@ public:
   using transfer::transfer;
 };
 
-/// A compare-and-swap is done: the old value is in the local word. The peer's word was replaced if the old value equals
-/// `compare`.
+/// A compare-and-swap has completed: the old value is in the local word. The peer's word was replaced if the old value
+/// equals `compare`.
 class compare_and_swap_done : public transfer {
 public:
   static constexpr std::string_view name = "ib::compare_and_swap_done";
@@ -226,7 +226,7 @@ public:
   using transfer::transfer;
 };
 
-/// An atomic write is done: the word is at the peer.
+/// An atomic write has completed: the word is at the peer.
 class atomic_write_done : public transfer {
 public:
   static constexpr std::string_view name = "ib::atomic_write_done";

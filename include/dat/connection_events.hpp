@@ -125,7 +125,7 @@ public:
   using connection_event::connection_event;
 };
 
-/// The peer's host is reachable, but no answer came in time (DAT_CONNECTION_EVENT_TIMED_OUT).
+/// The peer's host is reachable, but no answer arrived in time (DAT_CONNECTION_EVENT_TIMED_OUT).
 class connection_timed_out : public connection_event {
 public:
   static constexpr std::string_view name = "connection_timed_out";

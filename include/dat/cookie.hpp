@@ -1,4 +1,4 @@
-// dat::cookie: the consumer's 64 bits that come back with a completion.
+// dat::cookie: the consumer's 64 bits that a completion returns.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

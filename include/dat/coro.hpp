@@ -154,14 +154,15 @@ public:
     if (!with.idle())
       return error(return_type::invalid_state)
           .at("driver.post", object_kind::ep, ep.number())
-          .hint("The operation is not done. Await it, or use another one.");
+          .hint("The operation is not complete. Await it, or use another one.");
     with.restart(core_, ep, operation, std::move(stop));
     if (with.failed()) return with.why();
     return success();
   }
 
   /// Begins to connect, as ep::connect, whose errors are the result of awaiting. The endpoint's connect evd must be the
-  /// evd of the driver. Allocates: as ep::connect.
+  /// evd of the driver.
+  /// Allocates: as ep::connect.
   template <class Service>
   [[nodiscard]] connecting<S> connect(ep<Service>& ep, const ia_address& remote, conn_qual qualifier, timeout limit,
                                       std::span<const std::byte> data = {}, std::stop_token stop = {}) noexcept {
@@ -171,7 +172,8 @@ public:
   }
 
   /// Accepts a request, as cr::accept, whose errors are the result of awaiting and leave the request open. Post
-  /// receives before. The endpoint's connect evd must be the evd of the driver. Allocates: no.
+  /// receives before. The endpoint's connect evd must be the evd of the driver.
+  /// Allocates: no.
   template <class Service>
   [[nodiscard]] connecting<S> accept(cr& request, ep<Service>& ep, std::span<const std::byte> data = {},
                                      std::stop_token stop = {}) noexcept {
@@ -181,7 +183,7 @@ public:
   }
 
   /// Ends a connection or an attempt at one, as ep::disconnect. The operation is done when the event of the end has
-  /// come; on a disconnected endpoint at once.
+  /// arrived; on a disconnected endpoint at once.
   template <class Service>
   [[nodiscard]] disconnecting<S> disconnect(ep<Service>& ep, close_mode how = close_mode::abrupt,
                                             std::stop_token stop = {}) noexcept {
@@ -279,7 +281,7 @@ public:
     return done;
   }
 
-  /// The events of the driver, and requests to stop, trigger `notified`, as evd::modify_cno.
+  /// Makes the events of the driver and requests to stop trigger `notified`, as evd::modify_cno does for an evd.
   /// Errors, Allocates, Blocks and Thread safety: as evd::modify_cno.
   expected<void> modify_cno(const cno& notified) noexcept {
     if (!core_.evd()) return detail::empty_handle("driver.modify_cno", return_subtype::handle_evd_recv);

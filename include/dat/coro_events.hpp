@@ -59,7 +59,7 @@ class [[nodiscard]] next_of : public detail::coro_listener<S> {
 public:
   /// The event.
   /// Errors: as next_event; `invalid_state` (ep_disconnected) when the named endpoint can no longer deliver such an
-  /// event. The hint names the event that came instead; the wait has taken that event.
+  /// event. The hint names the event that arrived instead; the wait has taken that event.
   /// Allocates: never.
   /// Blocks: no; `co_await` suspends the coroutine.
   /// Thread safety: the thread of the driver.

@@ -29,8 +29,8 @@ namespace dat { inline namespace v0 { namespace coro {
 /// Each driver passes on its events as usual; the visitor gets the remaining events of all drivers. Coroutines may use
 /// all of the drivers.
 ///
-/// Move-only. The end of the set detaches the evds from its cno. Destroy it before the drivers. Thread safety: as
-/// driver; `stop` is safe.
+/// Move-only. The destructor detaches the evds from the cno of the set. Destroy it before the drivers.
+/// Thread safety: as driver; `stop` is safe.
 template <streams... S>
 class driver_set {
 public:
@@ -67,8 +67,9 @@ public:
 
   /// Takes events as poll, and waits up to `limit` for the first if none is queued.
   /// Errors:
-  /// - `timeout_expired`: no event came within `limit`
-  /// - `interrupted_call`: a signal came, evd::wake was called, or a trigger came whose events were taken before
+  /// - `timeout_expired`: no event arrived within `limit`
+  /// - `interrupted_call`: a signal interrupted the wait, evd::wake was called, or the events of a trigger were taken
+  ///   before
   /// - `abort`: the ia was closed; all operations have ended with `abort`, and their coroutines were resumed
   /// Allocates: never.
   /// Blocks: up to `limit`.
@@ -108,7 +109,7 @@ private:
   void each(F f) {
     std::apply([&](auto*... d) { (f(*d), ...); }, drivers_);
   }
-  /// The time left until the deadline or the first timer of a driver. `timer` tells which.
+  /// The time left until the deadline or the first timer of a driver. Sets `timer` to whether it is that of a timer.
   [[nodiscard]] timeout left(const detail::deadline& until, bool& timer) noexcept {
     timeout soonest = infinite;
     if (!until.never()) {

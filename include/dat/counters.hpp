@@ -51,7 +51,7 @@ enum class connection_outcome : std::uint8_t {
   unreachable
 };
 inline constexpr std::size_t connection_outcome_count = 8; ///< of dat::connection_outcome
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(connection_outcome value) noexcept {
   return detail::enum_name(value,
                            {"established", "peer_rejected", "non_peer_rejected", "accept_completion_error",
@@ -202,7 +202,7 @@ public:
     (note_one(operations, left), ...);
   }
 
-  /// Takes the events that are there, counts them, and calls `visit` with each; see evd::drain.
+  /// Takes the queued events, counts them, and calls `visit` with each; see evd::drain.
   /// Allocates, Blocks and Thread safety: as evd::drain.
   template <streams S, class Visitor>
   std::size_t drain(evd<S>& from, Visitor&& visit, std::size_t max = 256) {
@@ -393,7 +393,7 @@ struct device_counter {
 /// that it read about 10 ms ago; the file `hw_counters/lifespan` has this time in milliseconds.
 /// Errors: `model_not_supported` when the driver reports none; `invalid_handle`.
 /// Allocates: yes; std::bad_alloc passes through.
-/// Blocks: while the driver reads the counters, on some adapters a firmware command.
+/// Blocks: while the driver reads the counters, for which some adapters need a firmware command.
 /// Thread safety: safe.
 [[nodiscard]] expected<std::vector<device_counter>> read_device_counters(const ia& of);
 

@@ -27,16 +27,16 @@ struct cr_params {
   ia_address remote_address;               ///< the peer's address and port
   ia_address local_address;                ///< the address that it arrived at; the port is the service point's
   std::span<const std::byte> private_data; ///< valid until the request is answered or dropped
-  service_id service;                      ///< the service point that it came to, or was handed to
+  service_id service;                      ///< the service point that it arrived at, or was passed to
   ep_ref local_ep;                         ///< empty for requests without an endpoint of their own
 };
 
-/// A peer's request for a connection. It ends with exactly one of `accept`, `reject` and `handoff`. If it is dropped
-/// unanswered, it is refused: the peer gets `non_peer_rejected` and need not wait. (uDAPL 2.0 §6.4.5)
+/// A peer's request for a connection (uDAPL 2.0 §6.4.5). It ends with exactly one of `accept`, `reject` and `handoff`.
+/// If it is dropped unanswered, it is refused: the peer gets `non_peer_rejected` and need not wait.
 ///
-/// Most requests are accepted on an endpoint that the consumer gives. The request of an rsp is accepted on the endpoint
-/// that was reserved for it. The request of a psp with psp_flags::provider, and of an rsp without an endpoint, has an
-/// unconfigured endpoint of its own:
+/// Most requests are accepted on an endpoint that the consumer passes. The request of an rsp is accepted on the
+/// endpoint that was reserved for it. The request of a psp with psp_flags::provider, and of an rsp without an endpoint,
+/// has an unconfigured endpoint of its own:
 ///
 ///     request.ep().modify({.pz = &pz, .recv = evd, .request = evd, .connect = evd}); // <dat/ep_params.hpp>
 ///     request.accept();
@@ -63,9 +63,9 @@ public:
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept;
   /// The peer's address and port.
   [[nodiscard]] ia_address remote_address() const noexcept;
-  /// The local address that the request came to. Its port is the service point's.
+  /// The local address that the request arrived at. Its port is the service point's.
   [[nodiscard]] ia_address local_address() const noexcept;
-  /// The service point that the request came to, or was handed to: compare with `psp::id()`.
+  /// The service point that the request arrived at, or was passed to: compare with `psp::id()`.
   [[nodiscard]] service_id service() const noexcept;
   /// Always false: the peer cannot send more private data than `private_data` holds.
   [[nodiscard]] static constexpr bool truncated() noexcept { return false; }
@@ -75,10 +75,10 @@ public:
   /// The endpoint of the request: the one that dat created, or that of an rsp. Empty for other requests.
   [[nodiscard]] ep_ref local_ep() const noexcept;
 
-  /// Accepts the request on an unconnected endpoint of the same ia. The endpoint's connect evd then gets one of
-  /// `established` and `accept_completion_error`; the latter also when the peer has given up, or does not finish within
-  /// ep_attributes::accept_timeout. The peer gets `data`, at most 56 bytes, with `established`. The peer may send at
-  /// once, so post receives before. On success the request is empty. (uDAPL 2.0 §6.4.5.2)
+  /// Accepts the request on an unconnected endpoint of the same ia (uDAPL 2.0 §6.4.5.2). The endpoint's connect evd
+  /// then gets one of `established` and `accept_completion_error`; the latter also when the peer has given up, or does
+  /// not finish within ep_attributes::accept_timeout. The peer gets `data`, at most 56 bytes, with `established`. The
+  /// peer may send at once, so post receives before. On success the request is empty.
   ///
   /// Errors: all of them leave the request open and the endpoint as it was:
   /// - `invalid_state`: the endpoint is not unconnected
@@ -95,7 +95,7 @@ public:
                         const connect_options& options = {}) noexcept {
     return accept_on_given(detail::core_access::of(with), data, options);
   }
-  /// Accepts the request on the endpoint that was reserved or created for it. (uDAPL 2.0 §6.4.5.2)
+  /// Accepts the request on the endpoint that was reserved or created for it (uDAPL 2.0 §6.4.5.2).
   /// Errors: as above; `invalid_state` with the endpoint's state, such as ep_unconftentative: configure it first;
   /// `invalid_handle` when there is no such endpoint, or it is closed.
   /// Allocates: no.
@@ -103,20 +103,20 @@ public:
   /// Thread safety: one thread at a time for the request.
   expected<void> accept(std::span<const std::byte> data = {}, const connect_options& options = {}) noexcept;
 
-  /// Rejects the request. The peer gets `peer_rejected` with `data`, at most 56 bytes. On success the request is empty.
-  /// (uDAPL 2.0 §6.4.5.3)
+  /// Rejects the request (uDAPL 2.0 §6.4.5.3). The peer gets `peer_rejected` with `data`, at most 56 bytes. On success
+  /// the request is empty.
   /// Errors: `invalid_parameter` for too much data; `invalid_handle` for an empty request.
   /// Allocates: no.
   /// Blocks: no.
   /// Thread safety: one thread at a time for the request.
   expected<void> reject(std::span<const std::byte> data = {}) noexcept;
 
-  /// Passes the request to another service point of the same ia, which queues it as if it had arrived there. An
-  /// endpoint that was reserved for the request is free again. On success the request is empty. (uDAPL 2.0 §6.4.5.4)
+  /// Passes the request to another service point of the same ia, which queues it as if it had arrived there (uDAPL 2.0
+  /// §6.4.5.4). An endpoint that was reserved for the request is free again. On success the request is empty.
   ///
   /// Errors: all of them leave the request as it was:
   /// - `invalid_parameter`: no service point listens there, or the request already belongs to that service point
-  /// - `invalid_state`: the evd of that service point is full, or its rsp has had its request
+  /// - `invalid_state`: the evd of that service point is full, or its rsp has already received its request
   /// - `insufficient_resources`: no memory for the endpoint that the service point creates
   /// - `invalid_handle`: the request is empty
   /// Allocates: only for a service point that creates endpoints.

@@ -20,23 +20,24 @@ struct csp_params {
   ia_address address; ///< the address that it listens at, with the port
 };
 
-/// Listens at one address of its ia, or at all addresses of one family, for the requests of `ep::common_connect`.
-/// `ia::create_csp` creates it. Otherwise it is like a psp. (uDAPL 2.0 §6.4.4.2)
+/// Listens at one address of its ia, or at all addresses of one family, for the requests of `ep::common_connect` (uDAPL
+/// 2.0 §6.4.4.2). `ia::create_csp` creates it. Otherwise it is like a psp.
 ///
-/// Move-only. Thread safety: queries are safe; `close` and destruction must not overlap other uses.
+/// Move-only.
+/// Thread safety: queries are safe; `close` and destruction must not overlap other uses.
 class csp : public detail::service_point_handle<csp, object_kind::csp> {
 public:
   csp() noexcept = default; ///< names no service point
 
-  /// Stops listening. Requests that were delivered can still be answered. The port is free again when the call returns.
-  /// (uDAPL 2.0 §6.4.4.2.2)
+  /// Stops listening (uDAPL 2.0 §6.4.4.2.2). Requests that were delivered can still be answered. The port is free again
+  /// when the call returns.
   /// Errors: `invalid_handle`.
   /// Allocates: no.
   /// Blocks: no.
   /// Thread safety: must not overlap any other use of the object.
   expected<void> close() noexcept;
 
-  /// The parameters of the service point, with the address and port that it listens on. (uDAPL 2.0 §6.4.4.2.3)
+  /// The parameters of the service point, with the address and port that it listens on (uDAPL 2.0 §6.4.4.2.3).
   /// Errors: `invalid_handle`.
   /// Allocates: no.
   /// Blocks: no.

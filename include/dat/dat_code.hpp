@@ -51,7 +51,7 @@ enum class event_number : std::uint32_t {
   ib_ud_connection_event_established = 0x40002
 };
 
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(event_number value) noexcept {
   switch (value) {
   case event_number::dto_completion:
@@ -116,7 +116,7 @@ enum class ib_ext_type : std::uint32_t {
   ud_recv = 9
 };
 
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(ib_ext_type value) noexcept {
   return detail::enum_name(value,
                            {"fetch_and_add", "cmp_and_swap", "rdma_write_immed", "rdma_write_immed_data",
@@ -129,7 +129,7 @@ enum class ib_ext_type : std::uint32_t {
 /// instead.
 enum class ib_op : std::uint32_t { fetch_and_add = 0, cmp_and_swap = 1, rdma_write_immed = 2, ud_send = 3 };
 
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(ib_op value) noexcept {
   return detail::enum_name(value, {"fetch_and_add", "cmp_and_swap", "rdma_write_immed", "ud_send"}, "unknown ib_op");
 }

@@ -54,8 +54,8 @@ struct datagram_address {
 /// `ep<ud>::address_of`, `reply_to` and events create it. It may be dropped as soon as `post` returns: its resources of
 /// the adapter are freed after the last send to it has completed.
 ///
-/// Move-only. It keeps no endpoint alive; when the endpoint ends, it names no peer. Thread safety: any thread may drop
-/// it, but not while a thread posts a send to it.
+/// Move-only. It keeps no endpoint alive; when the endpoint ends, it names no peer.
+/// Thread safety: any thread may drop it, but not while a thread posts a send to it.
 class address_handle {
 public:
   address_handle() noexcept = default; ///< names no peer; a send to it is refused
@@ -326,8 +326,8 @@ public:
   using connection_event::connection_event;
 };
 
-/// The endpoint is now a member of a multicast group; see <dat/multicast.hpp>. If it cannot become one,
-/// `connection_unreachable` comes instead.
+/// The endpoint is now a member of a multicast group; see <dat/multicast.hpp>. If it cannot become one, the evd gets
+/// `connection_unreachable` instead.
 class group_joined : public connection_event {
 public:
   static constexpr std::string_view name = "ib::group_joined";
@@ -341,8 +341,8 @@ public:
 /// A peer requests the address of an endpoint of this side (DAT_IB_UD_CONNECTION_REQUEST_EVENT). It comes from a
 /// datagram_service. It ends by `accept` or `reject`; dropping it rejects it. If the network loses the answer, the peer
 /// repeats the request and gets the same answer. There are two exceptions, in which the request arrives a second time:
-/// the service was closed meanwhile, or the peer's program does not use dat. Move-only. Thread safety: one thread at a
-/// time.
+/// the service was closed meanwhile, or the peer's program does not use dat. Move-only.
+/// Thread safety: one thread at a time.
 class datagram_request {
 public:
   static constexpr std::string_view name = "ib::datagram_request";

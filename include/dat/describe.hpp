@@ -17,7 +17,7 @@
 
 namespace dat { inline namespace v0 {
 
-/// Whether a type is one of the events: it has a name and can be put into words.
+/// Whether a type is one of the events: it has a name and a text.
 template <class E>
 concept describable = requires(const E& e) {
   { E::name } -> std::convertible_to<std::string_view>;

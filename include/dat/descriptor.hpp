@@ -30,7 +30,8 @@ namespace ib {
 ///     auto peer = dat::ib::descriptor::from_wire(channel.read());
 ///     ep.connect(*peer);
 ///
-/// Copyable. Thread safety: a value.
+/// Copyable.
+/// Thread safety: a value.
 class descriptor {
 public:
   enum class service : std::uint8_t { rc = 1, ud = 2 };
@@ -54,7 +55,7 @@ public:
   /// The form that is sent to the peer.
   [[nodiscard]] wire to_wire() const noexcept;
 
-  /// Reads the bytes of a peer's `to_wire`. Invalid bytes are safe: they give an error.
+  /// Reads the bytes of a peer's `to_wire`. Invalid bytes are safe: the call returns an error.
   /// Errors: `invalid_parameter`, whose hint names the reason: another length, no descriptor, an unknown version, the
   /// other byte order, damage, or numbers that no endpoint has.
   /// Allocates: no.

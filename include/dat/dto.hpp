@@ -50,7 +50,7 @@ public:
 
   /// Its completion wakes no waiting thread (DAT_COMPLETION_UNSIGNALLED_FLAG). It is queued like any other, and taken
   /// with the next event that wakes, or when the wait is over. It needs the attribute `request_completion` of the
-  /// endpoint to be `completion_notification::selective`, else `post` returns `invalid_parameter`. (In verbs,
+  /// endpoint to be `completion_notification::selective`, otherwise `post` returns `invalid_parameter`. (In verbs,
   /// "unsignaled" means no completion at all: see `suppress_completion`.)
   Self& suppress_notification() & noexcept { return wr_.no_notify = true, self(); }
   Self&& suppress_notification() && noexcept { return wr_.no_notify = true, std::move(self()); }
@@ -243,7 +243,7 @@ public:
     wr_.data.assign(detail::sge_list_access::of(into));
   }
   /// Its completion wakes no waiting thread. It needs the attribute `recv_completion` of the endpoint to be
-  /// `completion_notification::selective`, else `post` returns `invalid_parameter`.
+  /// `completion_notification::selective`, otherwise `post` returns `invalid_parameter`.
   recv& suppress_notification() & noexcept { return wr_.no_notify = true, *this; }
   recv&& suppress_notification() && noexcept { return wr_.no_notify = true, std::move(*this); }
   /// The completion event returns the cookie.

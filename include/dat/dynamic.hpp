@@ -3,7 +3,7 @@
 #pragma once
 
 // It is for language bindings, plugins and libraries with an interface of their own, which get these as arguments. Each
-// call checks at run time what the compiler checks elsewhere, and gives the typed object that the rest of dat takes:
+// call checks at run time what the compiler checks elsewhere, and returns the typed object that the rest of dat takes:
 //
 //     DAT_TRY(auto evd, dat::dynamic::create_evd(ia, streams, 64));               // dat::streams streams
 //     DAT_TRY(auto memory, dat::dynamic::register_memory(pz, bytes, rights));     // dat::mem_priv rights
@@ -52,7 +52,8 @@ inline constexpr streams every_stream = streams::software | streams::connection_
 /// It is always a merged evd, also with dat::stream::dto alone: any number of threads may take from it, and a wait may
 /// have a threshold. A visitor must be able to take the events of all streams; a generic lambda takes the rest.
 ///
-/// Move-only. Thread safety: as a merged evd.
+/// Move-only.
+/// Thread safety: as a merged evd.
 class evd : private dat::evd<every_stream> {
   using base = dat::evd<every_stream>;
 
@@ -139,8 +140,8 @@ public:
   /// As above, for interfaces whose completions are plain numbers: `copy(operation, cookie, bytes, endpoint)` takes
   /// most sends, receives, RDMA writes and reads that succeeded, in place of `visit`. `endpoint` is the context of the
   /// endpoint. This costs less than an event, which keeps its endpoint alive. `copy` only stores its arguments: it must
-  /// not call dat, because the evd is locked meanwhile. `visit` takes all else: completions that the evd had queued,
-  /// too, and those with immediate data or an invalidated rmr.
+  /// not call dat, because the evd is locked meanwhile. `visit` gets all other events, including completions that the
+  /// evd had queued and those with immediate data or an invalidated rmr.
   ///
   ///     evd.dequeue(visit, [&](dat::dto_operation what, dat::cookie posted, std::size_t bytes,
   ///                            dat::cookie endpoint) noexcept { out = {what, posted, bytes, endpoint}; });
@@ -172,7 +173,7 @@ public:
     if (!core_) return empty_handle("evd.wait");
     return detail::take_when<every_stream>(*core_, limit, threshold, visit);
   }
-  /// As above, with `copy` as for dequeue. With a threshold of 1, a completion that has come already is taken as
+  /// As above, with `copy` as for dequeue. With a threshold of 1, a completion that has already arrived is taken as
   /// dequeue takes it. That costs less, and the evd does not count as waited on.
   /// Errors, Allocates, Blocks and Thread safety: as above.
   template <class Visitor, class Copy>

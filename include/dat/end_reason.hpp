@@ -21,7 +21,7 @@ enum class end_reason : std::uint8_t {
   connection_manager, ///< the connection manager reported an error
 };
 
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(end_reason value) noexcept {
   return detail::enum_name(value,
                            {"local", "peer", "operation_failed", "completions_lost", "too_many_receives",
@@ -44,8 +44,7 @@ enum class end_reason : std::uint8_t {
   case end_reason::too_many_receives:
     return "More receives had completed and were not taken than the hard high watermark of the endpoint allows.";
   case end_reason::device_failed:
-    return "The device reported an error of the endpoint, failed, or was removed: the events of streams::async say "
-           "more.";
+    return "The device reported an error of the endpoint, failed, or was removed: see the events of streams::async.";
   case end_reason::connection_manager:
     return "The connection manager reported an error: the address of the adapter is gone, or the peer did not complete "
            "the connection.";

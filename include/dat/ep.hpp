@@ -36,9 +36,9 @@ class batch;
 /// and hashable.
 ///
 /// The ep_ref of a DTO completion is valid until its endpoint is closed. The ep_ref of a connection event is valid as
-/// long as the event. Thread safety: two posts of requests to one endpoint must not overlap, and neither must two posts
-/// of receives. A post of requests may overlap a post of receives, and both may overlap calls that take completions
-/// from an evd.
+/// long as the event.
+/// Thread safety: two posts of requests to one endpoint must not overlap, and neither must two posts of receives. A
+/// post of requests may overlap a post of receives, and both may overlap calls that take completions from an evd.
 class ep_ref : public dat::object<ep_ref, object_kind::ep> {
 public:
   constexpr ep_ref() noexcept = default;
@@ -49,8 +49,8 @@ public:
   ///     ep.post(dat::rdma_write{block, window}.suppress_completion(), dat::rdma_write{tail, rest}.immediate(7));
   ///     ep.post(dat::recv{a}, dat::recv{b});
   ///
-  /// Requests (send, RDMA) need a connection. Receives may be posted in any state. On a disconnected endpoint both
-  /// complete as flushed. (uDAPL 2.0 §6.6.20-§6.6.25)
+  /// Requests (send, RDMA) need a connection (uDAPL 2.0 §6.6.20-§6.6.25). Receives may be posted in any state. On a
+  /// disconnected endpoint both complete as flushed.
   ///
   /// Errors: the checks come before anything reaches the device, and they cover all operations of the call together:
   /// - `invalid_state` with the endpoint's state as subtype: a request without a connection
@@ -126,7 +126,8 @@ public:
     return operations.post_to(*core_);
   }
 
-  /// The current state; `disconnected` for an endpoint that is empty or closed. Thread safety: safe.
+  /// The current state; `disconnected` for an endpoint that is empty or closed.
+  /// Thread safety: safe.
   [[nodiscard]] ep_state state() const noexcept {
     const ep_state s = core_->state();
     return s == detail::ep_dead ? ep_state::disconnected : s == detail::ep_datagram ? ep_state::connected : s;
@@ -154,8 +155,8 @@ private:
 template <class Service>
 class ep;
 
-/// A reliable-connection endpoint. `pz::create_ep<dat::rc>` creates it. `connect` on one side and `cr::accept` on the
-/// other connect it, and then `post` moves data. (uDAPL 2.0 §6.6)
+/// A reliable-connection endpoint (uDAPL 2.0 §6.6). `pz::create_ep<dat::rc>` creates it. `connect` on one side and
+/// `cr::accept` on the other connect it, and then `post` moves data.
 ///
 /// Move-only. The destructor ends the connection as `close` does. It cannot fail and does not wait for the peer.
 /// Thread safety: for posts, see ep_ref. Any thread may call `connect`, `disconnect`, `reset` and the queries, with two
@@ -193,11 +194,11 @@ public:
     return ref_.post_n(n, std::move(make));
   }
 
-  /// Asks the service `qualifier` at the adapter address `remote` for a connection. Returns at once. The connect evd
-  /// gets exactly one of `established`, `peer_rejected`, `non_peer_rejected`, `connection_unreachable` and
-  /// `connection_timed_out` within `limit`. The peer gets `data`, at most 56 bytes, with the request. Up to 52 bytes, a
-  /// peer that does not use dat finds zeros behind the data, and a mark of dat in the last four of 56 bytes. `options`:
-  /// the quality of service; see <dat/qos.hpp>. (uDAPL 2.0 §6.6.14)
+  /// Asks the service `qualifier` at the adapter address `remote` for a connection (uDAPL 2.0 §6.6.14). Returns at
+  /// once. The connect evd gets exactly one of `established`, `peer_rejected`, `non_peer_rejected`,
+  /// `connection_unreachable` and `connection_timed_out` within `limit`. The peer gets `data`, at most 56 bytes, with
+  /// the request. Up to 52 bytes, a peer that does not use dat finds zeros behind the data, and a mark of dat in the
+  /// last four of 56 bytes. `options`: the quality of service; see <dat/qos.hpp>.
   /// Errors: all of them leave the endpoint unconnected with its receives posted:
   /// - `invalid_state`: the endpoint is not unconnected
   /// - `invalid_parameter`: `limit` is not positive, `data` is too long, or a value of `options` is out of its range
@@ -248,8 +249,8 @@ public:
     if constexpr (detail::complete<Descriptor>) return detail::dependent<Descriptor>(*this).make_descriptor();
   }
 
-  /// Asks the service at `remote` for a connection. `remote` includes the port, as the address of a socket does. The
-  /// endpoint needs a communicator of the family of `remote`: see ep_attributes::comm and `modify`. (uDAPL 2.0 §6.6.15)
+  /// Asks the service at `remote` for a connection (uDAPL 2.0 §6.6.15). `remote` includes the port, as the address of a
+  /// socket does. The endpoint needs a communicator of the family of `remote`: see ep_attributes::comm and `modify`.
   ///
   /// Errors: as `connect`, but never `invalid_address`, and also
   /// - `invalid_parameter`: the address has no port, cannot be a peer's, is not of the communicator's domain, or cannot
@@ -260,9 +261,9 @@ public:
   /// Thread safety: safe.
   expected<void> common_connect(const ia_address& remote, timeout limit, std::span<const std::byte> data = {}) noexcept;
 
-  /// Asks for a second connection to the service to which `original` is connected. Later changes of `original` have no
-  /// effect. The quality of service is this endpoint's own, or `quality`. The local address is this endpoint's own, or
-  /// else that of `original`. (uDAPL 2.0 §6.6.16)
+  /// Asks for a second connection to the service to which `original` is connected (uDAPL 2.0 §6.6.16). Later changes of
+  /// `original` have no effect. The quality of service is this endpoint's own, or `quality`. The local address is this
+  /// endpoint's own, or else that of `original`.
   ///
   /// Errors: as `connect`, but never `invalid_address`, and also
   /// - `invalid_state`: `original` is not connected, was accepted, or was connected by a descriptor; its peer may not
@@ -274,13 +275,13 @@ public:
   expected<void> dup_connect(const ep& original, timeout limit, std::span<const std::byte> data = {},
                              const qos& quality = {}) noexcept;
 
-  /// Ends the connection, or an attempt at one. Both sides get `disconnected` on the connect evd. On a disconnected
-  /// endpoint the call succeeds and has no effect. (uDAPL 2.0 §6.6.17)
+  /// Ends the connection, or an attempt at one (uDAPL 2.0 §6.6.17). Both sides get `disconnected` on the connect evd.
+  /// On a disconnected endpoint the call succeeds and has no effect.
   ///
   /// - `close_mode::abrupt`: at once. Outstanding operations are flushed.
   /// - `close_mode::graceful`: the endpoint takes no new requests, and the connection ends when all posted requests
-  ///   have completed. If their evd is completions-only, the connection ends when their completions are taken. The end
-  ///   may never come if the peer posts no receive; an abrupt disconnect or `close` ends the connection then.
+  ///   have completed. If their evd is completions-only, the connection ends when their completions are taken. The
+  ///   connection may never end if the peer posts no receive; an abrupt disconnect or `close` ends the connection then.
   ///
   /// Errors: `invalid_state` on an unconnected endpoint; `invalid_parameter` for another value of `how`;
   /// `invalid_handle`.
@@ -289,9 +290,9 @@ public:
   /// Thread safety: safe; a graceful disconnect must not overlap posts of requests.
   expected<void> disconnect(close_mode how = close_mode::abrupt) noexcept;
 
-  /// Makes a disconnected endpoint ready for another connection. Completions that were not taken are lost. The call has
-  /// no effect on an unconnected endpoint. With a completions-only evd, take the flushed completions first: some
-  /// adapters keep them in the completion queue, which may fill up after several resets. (uDAPL 2.0 §6.6.18)
+  /// Makes a disconnected endpoint ready for another connection (uDAPL 2.0 §6.6.18). Completions that were not taken
+  /// are lost. The call has no effect on an unconnected endpoint. With a completions-only evd, take the flushed
+  /// completions first: some adapters keep them in the completion queue, which may fill up after several resets.
   ///
   /// Errors: `invalid_state` in other states; `insufficient_resources` when the device has no queue pair left, or when
   /// memory is exhausted; `invalid_handle`.
@@ -302,8 +303,8 @@ public:
   /// endpoint.
   expected<void> reset() noexcept;
 
-  /// Ends the connection without an event and frees the endpoint. Outstanding operations never complete, and the
-  /// consumer may reuse their memory when the call returns. The handle is empty afterwards. (uDAPL 2.0 §6.6.8)
+  /// Ends the connection without an event and frees the endpoint (uDAPL 2.0 §6.6.8). Outstanding operations never
+  /// complete, and the consumer may reuse their memory when the call returns. The handle is empty afterwards.
   ///
   /// Errors: `invalid_handle` when the handle was empty or its ia was closed; `invalid_state` while a reserved service
   /// point or an unanswered connection request holds the endpoint.
@@ -314,8 +315,8 @@ public:
 
   // Parameters. These functions and their types are in <dat/ep_params.hpp>; include it to call them.
 
-  /// Changes the parameters that the endpoint was created with, or supplies missing ones, all or none. (uDAPL 2.0
-  /// §6.6.12)
+  /// Changes the parameters that the endpoint was created with, or supplies missing ones, all or none (uDAPL 2.0
+  /// §6.6.12).
   ///
   ///     ep.modify({.pz = &pz, .recv = evd, .max_recv_dtos = 512});
   ///
@@ -333,7 +334,7 @@ public:
   /// Blocks: briefly, in the driver.
   /// Thread safety: must not overlap posts, attributes, status and recv_query.
   expected<void> modify(const ep_changes& wanted) noexcept;
-  /// All parameters of the endpoint. (uDAPL 2.0 §6.6.10)
+  /// All parameters of the endpoint (uDAPL 2.0 §6.6.10).
   /// Errors: `invalid_handle`.
   /// Allocates: no.
   /// Blocks: no.
@@ -343,7 +344,7 @@ public:
     static_assert(detail::complete<Result>, "dat: include <dat/ep_params.hpp> to query the parameters of an endpoint");
     if constexpr (detail::complete<Result>) return detail::dependent<Result>(*this).read_params();
   }
-  /// The state, and whether anything is outstanding. (uDAPL 2.0 §6.6.9)
+  /// The state, and whether anything is outstanding (uDAPL 2.0 §6.6.9).
   /// Errors: `invalid_handle`.
   /// Allocates: never.
   /// Blocks: never.
@@ -353,8 +354,8 @@ public:
     static_assert(detail::complete<Result>, "dat: include <dat/ep_params.hpp> to query the status of an endpoint");
     if constexpr (detail::complete<Result>) return detail::dependent<Result>(*this).read_status();
   }
-  /// The number of receives that are posted and have not completed, where it can be known: see ep_recv_buffers.
-  /// (uDAPL 2.0 §6.6.11)
+  /// The number of receives that are posted and have not completed, where it can be known (uDAPL 2.0 §6.6.11): see
+  /// ep_recv_buffers.
   /// Errors: `invalid_handle`.
   /// Allocates: never.
   /// Blocks: never.
@@ -365,9 +366,9 @@ public:
                   "dat: include <dat/ep_params.hpp> to query the receive buffers of an endpoint");
     if constexpr (detail::complete<Result>) return detail::dependent<Result>(*this).read_recv_buffers();
   }
-  /// Sets and arms the soft and the hard high watermark of receives; see ep_attributes. `no_watermark` removes one.
-  /// Allowed in any state. A watermark that is already exceeded takes effect during the call, otherwise within some
-  /// milliseconds. (uDAPL 2.0 §6.6.13)
+  /// Sets and arms the soft and the hard high watermark of receives (uDAPL 2.0 §6.6.13); see ep_attributes.
+  /// `no_watermark` removes one. Allowed in any state. A watermark that is already exceeded takes effect during the
+  /// call, otherwise within some milliseconds.
   /// Errors: `model_not_supported` when the recv evd is completions-only; `invalid_parameter` for 2^31 and more;
   /// `invalid_handle`.
   /// Allocates: no.

@@ -20,7 +20,7 @@ enum class ep_state : std::uint8_t {
   unconfigured_unconnected = 1,     ///< like unconnected, but a zone or an evd is missing: `modify` supplies it
   reserved = 2,                     ///< belongs to an rsp and waits for its request
   unconfigured_reserved = 3,        ///< like reserved, but a zone or an evd is missing
-  passive_connection_pending = 4,   ///< its rsp has got the request: `cr::accept` or `cr::reject` answers it
+  passive_connection_pending = 4,   ///< its rsp has received the request: `cr::accept` or `cr::reject` answers it
   unconfigured_passive = 5,         ///< like passive_connection_pending, but a zone or an evd is missing
   active_connection_pending = 6,    ///< `connect` was called, and no answer has arrived
   tentative_connection_pending = 7, ///< dat created it for a request, and the consumer has configured it
@@ -69,7 +69,7 @@ enum class close_mode : std::uint8_t {
   abrupt = 0,  ///< at once: outstanding operations are flushed
   graceful = 1 ///< after all posted requests have completed
 };
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(close_mode value) noexcept {
   return detail::enum_name(value, {"abrupt", "graceful"}, "unknown close_mode");
 }
@@ -86,7 +86,7 @@ enum class completion_notification : std::uint8_t {
   evd_threshold = 0x10   ///< all completions wake, once there are as many as the wait needs
 };
 
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(completion_notification value) noexcept {
   return value == completion_notification::by_default       ? "by_default"
          : value == completion_notification::solicited_wait ? "solicited_wait"
@@ -163,9 +163,9 @@ struct ep_attributes {
   /// `evd_threshold`.
   completion_notification request_completion = completion_notification::by_default;
   /// The number of receives that may have completed without being taken from the evd (srq_soft_hw and, with an srq,
-  /// max_recv_dtos of DAT_EP_ATTR). Above the soft watermark, one `ep_soft_high_watermark` event comes. Above the hard
-  /// watermark, the connection breaks. The watermarks detect, or disconnect, a peer that uses up the buffers of an srq.
-  /// They need a merged recv evd. `ep::set_watermark` changes them.
+  /// max_recv_dtos of DAT_EP_ATTR). Above the soft watermark, dat queues one `ep_soft_high_watermark` event. Above the
+  /// hard watermark, the connection breaks. The watermarks detect, or disconnect, a peer that uses up the buffers of an
+  /// srq. They need a merged recv evd. `ep::set_watermark` changes them.
   std::uint32_t soft_high_watermark = no_watermark;
   std::uint32_t hard_high_watermark = no_watermark;
   /// The communicator of `ep::common_connect`. If it is not set, an accepted endpoint uses that of the service point.

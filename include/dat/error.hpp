@@ -173,7 +173,7 @@ enum class return_subtype : std::uint16_t {
 /// The kinds of DAT objects, to name the object of a call that failed.
 enum class object_kind : std::uint8_t { none, ia, pz, lmr, rmr, srq, evd, cno, psp, rsp, csp, cr, ep };
 
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(return_class) noexcept;
 [[nodiscard]] constexpr std::string_view to_string(return_type) noexcept;
 [[nodiscard]] constexpr std::string_view to_string(return_subtype) noexcept;

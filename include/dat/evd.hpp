@@ -66,10 +66,11 @@ struct evd_options {
 /// their own places: `qlen`, or two for each endpoint, whichever is more. Software events, requests and asynchronous
 /// events together have `qlen` places. A flood of one kind costs no event of another.
 ///
-/// Move-only. Thread safety: several threads may take from a merged evd at once, and one of them may wait. Only one
-/// thread at a time may take from a completions-only evd. `post`, `wake`, `set_unwaitable` and `clear_unwaitable` are
-/// safe at any time, and so is `resize` of a merged evd. `resize` of a completions-only evd must not overlap a call
-/// that takes events. `close` and destruction must not overlap other uses.
+/// Move-only.
+/// Thread safety: several threads may take from a merged evd at once, and one of them may wait. Only one thread at a
+/// time may take from a completions-only evd. `post`, `wake`, `set_unwaitable` and `clear_unwaitable` are safe at any
+/// time, and so is `resize` of a merged evd. `resize` of a completions-only evd must not overlap a call that takes
+/// events. `close` and destruction must not overlap other uses.
 template <streams S>
 class evd : public detail::unique_object<evd<S>, detail::evd_core, object_kind::evd> {
 public:
@@ -130,7 +131,7 @@ public:
     if (!core_) return empty_handle("evd.wait_and_drain");
     if (max == 0)
       return core_->at({return_type::invalid_parameter, return_subtype::arg3}, "evd.wait_and_drain")
-          .hint("A drain of no event would wait without end. The max must be at least 1.");
+          .hint("`max` must be at least 1: a drain of 0 events would wait indefinitely.");
     if constexpr (detail::visits_all<Visitor, detail::event_list<S>>)
       return detail::drain_within<S>(*core_, visit, limit, max);
     else
@@ -149,8 +150,8 @@ public:
 
   /// Takes the next event, and waits up to `limit` for it (uDAPL 2.0 §6.3.4.10).
   /// Errors:
-  /// - `timeout_expired`: no event came within `limit`
-  /// - `interrupted_call`: a signal came, or `wake` was called
+  /// - `timeout_expired`: no event arrived within `limit`
+  /// - `interrupted_call`: a signal interrupted the wait, or `wake` was called
   /// - `abort`: the ia was closed
   /// - `invalid_state`: (evd_waiter) another thread waits on this evd; (evd_unwaitable) `set_unwaitable` was called
   /// - `invalid_handle`: the evd is empty or closed

@@ -9,7 +9,8 @@
 
 namespace dat { inline namespace v0 {
 
-/// Names an evd of an ia without referring to it. Numbers are not used again. Thread safety: a value.
+/// Names an evd of an ia without referring to it. Numbers are not used again.
+/// Thread safety: a value.
 class evd_id {
 public:
   constexpr evd_id() noexcept = default; ///< no evd

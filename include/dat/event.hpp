@@ -65,7 +65,7 @@ requires(detail::is_event<Events>&&...) [[nodiscard]] constexpr E* get_if(std::v
 /// The event as an `E`, where it can be no other. Otherwise throws dat::failure, which names the event, or ends the
 /// program by std::terminate when exceptions are disabled, as expected::value does.
 ///
-/// `std::get` and `std::get_if` do the same. These functions give better messages when the type is wrong.
+/// `std::get` and `std::get_if` do the same. These functions have better messages when the type is wrong.
 template <class E, class... Events>
 requires(detail::is_event<Events>&&...) [[nodiscard]] constexpr const E& get(const std::variant<Events...>& event) {
   if constexpr (detail::may_be<E, Events...>()) {

@@ -38,14 +38,14 @@ enum class progress : std::uint8_t {
   /// sleeps, and in at least every eighth wait that need not sleep.
   manual
 };
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(progress value) noexcept {
   return detail::enum_name(value, {"automatic", "manual"}, "unknown progress");
 }
 
-/// Takes the place of an evd of asynchronous events: another process on this host handles those of the adapter
-/// (DAT_EVD_ASYNC_EXISTS, uDAPL 2.0 §6.2.1.1). `ia::async_evd` is empty then (DAT_EVD_OUT_OF_SCOPE), and no
-/// asynchronous event is reported. Their effects on endpoints and evds remain.
+/// Takes the place of an evd of asynchronous events: another process on this host handles the asynchronous events of
+/// the adapter (DAT_EVD_ASYNC_EXISTS, uDAPL 2.0 §6.2.1.1). `ia::async_evd` is then empty (DAT_EVD_OUT_OF_SCOPE), and
+/// the ia reports no asynchronous event. The causes of these events still change the state of endpoints and evds.
 struct async_exists_t {};
 inline constexpr async_exists_t async_exists; ///< passed in the place of an evd
 
@@ -82,8 +82,8 @@ struct ia_options {
 /// objects. A program may open the same adapter several times.
 ///
 /// Move-only. When the handle is destroyed, the objects that the ia created stay usable; the adapter is closed with the
-/// last of them. Thread safety: all members may be called from several threads at once, except `close`, moving and
-/// destruction.
+/// last of them.
+/// Thread safety: all members may be called from several threads at once, except `close`, moving and destruction.
 class ia : public detail::unique_object<ia, detail::ia_core, object_kind::ia, detail::ia_handle> {
 public:
   ia() noexcept = default; ///< names no adapter
@@ -232,7 +232,7 @@ public:
   /// Thread safety: safe.
   [[nodiscard]] expected<rsp> create_rsp(conn_qual qualifier, const ep<rc>& with,
                                          const evd_ref<streams::connection_requests>& requests) noexcept;
-  /// Listens for one connection request, which brings its own endpoint, as with psp_flags::provider. Include
+  /// Listens for one connection request, which contains its own endpoint, as with psp_flags::provider. Include
   /// <dat/rsp.hpp>.
   /// Errors, Allocates, Blocks and Thread safety: as create_psp.
   [[nodiscard]] expected<rsp> create_rsp(conn_qual qualifier,

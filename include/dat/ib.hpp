@@ -22,7 +22,8 @@ namespace dat { inline namespace v0 { namespace ib {
 
 /// One 64-bit word of registered memory, for the old value of an atomic. `local_segment::word` of a segment of
 /// `std::uint64_t` with `local_write` creates it. It does not keep the region alive: the lmr must outlive the
-/// completion of every atomic that names it. Copyable, 24 bytes. Thread safety: a value.
+/// completion of every atomic that names it. Copyable, 24 bytes.
+/// Thread safety: a value.
 class local_word {
 private:
   friend struct detail::segment_access;
@@ -32,7 +33,8 @@ private:
 };
 
 /// One 64-bit word of a peer's memory, at a multiple of 8, that atomics may change. `remote_segment::word` of a segment
-/// of `std::uint64_t` with `remote_atomic` creates it. Copyable, 16 bytes. Thread safety: a value.
+/// of `std::uint64_t` with `remote_atomic` creates it. Copyable, 16 bytes.
+/// Thread safety: a value.
 class remote_word {
 private:
   friend struct detail::segment_access;
@@ -163,8 +165,7 @@ public:
 
 namespace dat { inline namespace v0 {
 
-/// What a flush guarantees when it has completed: one of two constants, each with the right that the peer's memory
-/// needs.
+/// The guarantee of a flush that has completed: one of two constants, each with the right that the peer's memory needs.
 struct persistence {
   template <mem_priv Right>
   struct level {

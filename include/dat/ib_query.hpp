@@ -22,13 +22,13 @@ enum class atomic_scope : std::uint8_t {
   adapter, ///< atomic for all operations of the adapter that owns the memory; not for the processors of its host
   global   ///< atomic for processors and other adapters as well
 };
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(atomic_scope value) noexcept {
   return detail::enum_name(value, {"none", "adapter", "global"}, "unknown atomic_scope");
 }
 
-/// The extensions that an adapter supports, as values. `provider_attributes::specific` has those of the document by its
-/// names (IB extensions §2.3).
+/// The extensions that an adapter supports, as values. `provider_attributes::specific` lists the supported ones under
+/// the names of the document (IB extensions §2.3).
 struct extensions {
   std::uint32_t version = 0;     ///< the version of the document; 0: no extensions, as on iWARP
   bool immediate_data = false;   ///< sends and RDMA writes with `.immediate()`

@@ -19,7 +19,9 @@ namespace dat { inline namespace v0 {
 ///     dat::iov<8, dat::mem_priv::local_read> list;          // filled at run time
 ///     list.push_back(piece);
 ///
-/// Copyable. Allocates: never. Thread safety: a value.
+/// Copyable.
+/// Allocates: never.
+/// Thread safety: a value.
 template <std::size_t N, mem_priv P>
 class iov {
 public:

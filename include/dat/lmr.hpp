@@ -22,8 +22,8 @@ namespace dat { inline namespace v0 {
 ///
 /// The range must stay mapped while the region lives, and the region must live until the last operation that names it
 /// has completed. A DTO takes the region as a whole (`dat::send{lmr}`), or slices of it. Move-only; segments stay valid
-/// when the lmr object moves. Thread safety: queries and slices are safe; `close` and destruction must not overlap
-/// them.
+/// when the lmr object moves.
+/// Thread safety: queries and slices are safe; `close` and destruction must not overlap them.
 template <class T, mem_priv P>
 class lmr : public detail::unique_object<lmr<T, P>, detail::lmr_core, object_kind::lmr> {
 public:

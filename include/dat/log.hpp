@@ -20,7 +20,7 @@ enum class log_level : std::uint8_t {
   warning, ///< a condition that a program can handle: a refused request, a port that is down
   info,    ///< a connection that is up, or was ended by one of its sides; a port that is up again
 };
-/// The enumerator's name; total: a value outside the enumeration gives "unknown log_level". Never allocates.
+/// Returns the name of the enumerator, or "unknown log_level" for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(log_level value) noexcept {
   return detail::enum_name(value, {"error", "warning", "info"}, "unknown log_level");
 }

@@ -91,7 +91,8 @@ template <class Range, mem_priv P>
 }
 
 /// A piece of a region that the adapter addresses by an iova. DTOs take it like a local_segment. It has no pointer,
-/// because a program cannot read memory by such an address. Copyable, 24 bytes. Thread safety: a value.
+/// because a program cannot read memory by such an address. Copyable, 24 bytes.
+/// Thread safety: a value.
 template <class T, mem_priv P>
 class iova_segment {
 public:

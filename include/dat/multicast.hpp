@@ -21,7 +21,7 @@ enum class membership : std::uint8_t {
   full,     ///< sends and receives
   send_only ///< only to send: some InfiniBand subnet managers do not support this
 };
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(membership value) noexcept {
   return detail::enum_name(value, {"full", "send_only"}, "unknown membership");
 }
@@ -35,7 +35,8 @@ enum class membership : std::uint8_t {
 ///     ep.post(dat::ib::send_to{out, *all});
 ///
 /// A message to the group arrives as any other datagram. It depends on the adapter whether an endpoint gets its own
-/// messages. Move-only. Thread safety: one thread at a time.
+/// messages. Move-only.
+/// Thread safety: one thread at a time.
 class multicast_group {
 public:
   multicast_group() noexcept = default; ///< names no group
@@ -60,7 +61,7 @@ public:
 
   /// The group as the destination of sends of this endpoint. It stays valid when the membership ends.
   /// Members of `quality` that are not set are those of the endpoint.
-  /// Errors: `invalid_state` before group_joined has come; `invalid_handle`; as ep<ud>::address_of.
+  /// Errors: `invalid_state` before group_joined has arrived; `invalid_handle`; as ep<ud>::address_of.
   /// Allocates: yes.
   /// Blocks: briefly, in the driver.
   /// Thread safety: as the class.

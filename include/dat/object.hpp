@@ -86,7 +86,8 @@ namespace dat { inline namespace v0 {
 namespace detail {
 /// The members of every handle.
 ///
-/// No member allocates or blocks. Thread safety: safe; the consumer owns the target of a context.
+/// No member allocates or blocks.
+/// Thread safety: safe; the consumer owns the target of a context.
 template <class Self, object_kind Kind>
 class object {
 public:

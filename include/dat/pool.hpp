@@ -43,8 +43,9 @@ enum class pages : std::uint8_t {
 ///
 /// An allocation is a power of two of at least 64 bytes, aligned to its size up to a page. The bookkeeping is apart
 /// from the memory, so that a stray write of a peer does not damage it. Move-only; the memory does not move. The pool
-/// must outlive its allocations. Thread safety: `resource`, `try_allocate`, `deallocate` and `segment` are safe;
-/// moving, `close` and destruction must not overlap them.
+/// must outlive its allocations.
+/// Thread safety: `resource`, `try_allocate`, `deallocate` and `segment` are safe; moving, `close` and destruction must
+/// not overlap them.
 template <mem_priv P>
 class memory_pool {
 public:

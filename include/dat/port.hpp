@@ -13,7 +13,7 @@ enum class port_state : std::uint8_t { unknown, down, initialising, armed, activ
 /// The link layer of a port: Ethernet for RoCE, Soft-RoCE and iWARP.
 enum class link_layer : std::uint8_t { unspecified, infiniband, ethernet };
 
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(port_state s) noexcept {
   switch (s) {
   case port_state::unknown:

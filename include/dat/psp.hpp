@@ -19,10 +19,10 @@ namespace dat { inline namespace v0 {
 
 /// The side that creates the endpoint on which a request is accepted (DAT_PSP_FLAGS, uDAPL 2.0 §6.4.4.1.1).
 enum class psp_flags : std::uint8_t {
-  consumer = 0, ///< the consumer, which gives any of its endpoints to `cr::accept`
-  provider = 1  ///< dat: the request brings one, `cr::ep()`, which the consumer configures
+  consumer = 0, ///< the consumer, which passes any of its endpoints to `cr::accept`
+  provider = 1  ///< dat: the request contains a new endpoint, `cr::ep()`, which the consumer configures
 };
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(psp_flags value) noexcept {
   return detail::enum_name(value, {"consumer", "provider"}, "unknown psp_flags");
 }
@@ -52,23 +52,24 @@ public:
 
 } // namespace detail
 
-/// Listens on a connection qualifier at all addresses of its ia. `ia::create_psp` creates it. Every request becomes one
-/// `connection_request` on its evd. When the evd has no room, the peer is refused at once. (uDAPL 2.0 §6.4.4.1)
+/// Listens on a connection qualifier at all addresses of its ia (uDAPL 2.0 §6.4.4.1). `ia::create_psp` creates it.
+/// Every request becomes one `connection_request` on its evd. When the evd has no room, the peer is refused at once.
 ///
-/// Move-only. Thread safety: queries are safe; `close` and destruction must not overlap other uses.
+/// Move-only.
+/// Thread safety: queries are safe; `close` and destruction must not overlap other uses.
 class psp : public detail::service_point_handle<psp, object_kind::psp> {
 public:
   psp() noexcept = default; ///< names no service point
 
-  /// Stops listening. Requests that were delivered stay answerable. The qualifier is free again when the call returns.
-  /// (uDAPL 2.0 §6.4.4.1.3)
+  /// Stops listening (uDAPL 2.0 §6.4.4.1.3). Requests that were delivered stay answerable. The qualifier is free again
+  /// when the call returns.
   /// Errors: `invalid_handle`.
   /// Allocates: no.
   /// Blocks: no.
   /// Thread safety: must not overlap any other use of the object.
   expected<void> close() noexcept;
 
-  /// The parameters of the service point. (uDAPL 2.0 §6.4.4.1.4)
+  /// The parameters of the service point (uDAPL 2.0 §6.4.4.1.4).
   /// Errors: `invalid_handle`.
   /// Allocates: no.
   /// Blocks: no.

@@ -45,8 +45,9 @@ namespace detail {
 /// Ties endpoints to the memory that they may use (uDAPL 2.0 §6.7.1). `ia::create_pz` creates it. Every object that the
 /// zone creates keeps it alive.
 ///
-/// Move-only. Thread safety: `create_ep` and `register_memory` may be called from several threads at once; `close` and
-/// destruction must not overlap them.
+/// Move-only.
+/// Thread safety: `create_ep` and `register_memory` may be called from several threads at once; `close` and destruction
+/// must not overlap them.
 class pz : public detail::unique_object<pz, detail::pz_core, object_kind::pz> {
 public:
   pz() noexcept = default; ///< names no zone

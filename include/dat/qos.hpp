@@ -66,7 +66,7 @@ enum class multipath : std::uint8_t {
   requested = 1, ///< several paths where there are, otherwise one
   required = 2   ///< several paths, otherwise no connection
 };
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(multipath value) noexcept {
   return detail::enum_name(value, {"none", "requested", "required"}, "unknown multipath");
 }

@@ -82,7 +82,7 @@ enum class rails_spread : std::uint8_t {
   by_bytes,   ///< the rail with the fewest bytes under way: a slow rail gets less
   round_robin ///< one rail after the other
 };
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(rails_spread value) noexcept {
   return value == rails_spread::by_bytes      ? "by_bytes"
          : value == rails_spread::round_robin ? "round_robin"
@@ -139,7 +139,7 @@ struct rail_down {
   std::string_view cause; ///< a sentence; valid until the rails end
   std::size_t up;         ///< the number of rails that are left
 };
-/// The events that `rails::run` and `rails::wait` give to their visitor.
+/// The events that `rails::run` and `rails::wait` pass to their visitor.
 using rails_event = std::variant<rails_write_done, rails_write_failed, rails_message, rail_up, rail_down>;
 
 /// The health of one rail.
@@ -203,7 +203,8 @@ private:
 /// Exactly once holds between two `rails` objects. If a process ends, the other side keeps the messages that were not
 /// done, and its rails stay down. The peer's next process is another session, and is rejected.
 ///
-/// Move-only. Thread safety: one thread at a time.
+/// Move-only.
+/// Thread safety: one thread at a time.
 class rails {
 public:
   static constexpr std::size_t max_rails = 16;
@@ -273,7 +274,7 @@ public:
     return n;
   }
   /// As run; if there is no event, waits up to `limit` for one.
-  /// Errors: as run; `timeout_expired`; `interrupted_call` when a signal came.
+  /// Errors: as run; `timeout_expired`; `interrupted_call` when a signal interrupted the wait.
   /// Allocates: as run.
   /// Blocks: up to `limit`.
   /// Thread safety: as the class.

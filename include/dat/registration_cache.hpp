@@ -61,8 +61,8 @@ struct registration_cache_values {
 /// Elements of registered memory, as `registration_cache::find_or_register` returns them. The region stays registered
 /// while this object lives, so it must live until the last operation that names the memory has completed.
 ///
-/// Move-only. It may outlive the cache. Thread safety: queries and slices are safe; `release`, moving and destruction
-/// must not overlap them.
+/// Move-only. It may outlive the cache.
+/// Thread safety: queries and slices are safe; `release`, moving and destruction must not overlap them.
 template <class T, mem_priv P>
 class cached_registration {
 public:
@@ -167,9 +167,9 @@ private:
 /// that a peer cannot access other memory. A cache suits memory that the program does not allocate itself. For its own
 /// allocations, a `dat::memory_pool` needs neither lookups nor `forget`.
 ///
-/// Move-only. Every region keeps the zone in use: `close` or `trim` the cache before the zone is closed. Thread safety:
-/// all calls are safe but `close`, moving and destruction, which must not overlap another use, the end of a
-/// cached_registration included. No thread waits for another one that registers memory.
+/// Move-only. Every region keeps the zone in use: `close` or `trim` the cache before the zone is closed.
+/// Thread safety: all calls are safe but `close`, moving and destruction, which must not overlap another use, the end
+/// of a cached_registration included. No thread waits for another one that registers memory.
 template <mem_priv P>
 class registration_cache {
 public:

@@ -166,7 +166,7 @@ public:
 
   /// The provider for a name: equal major version, the smallest minor version not below the requested one, equal thread
   /// safety. ia::open takes the same provider for the same name.
-  /// Errors: `provider_not_found`, whose subtype says what is missing: the name, its major version, its minor version,
+  /// Errors: `provider_not_found`, whose subtype names what is missing: the name, its major version, its minor version,
   /// or its thread safety.
   /// Allocates: yes.
   /// Blocks: no.

@@ -5,7 +5,7 @@
 //     DAT_TRY(auto rmr, pz.create_rmr_for_ep());
 //     DAT_TRY(auto window, rmr.bind(ep, dat::bind{lmr, 0, 100, dat::remote_write}));
 //     ep.post(dat::send{...});                // with window.to_wire() in it: no need to wait for the bind
-//     ...                                     // the peer writes, and says so
+//     ...                                     // the peer writes, and sends a message
 //     rmr.unbind(ep);
 //
 // This header also has the send that closes a window of the peer, and the RDMA read into a window.
@@ -107,8 +107,9 @@ struct rmr_params {
 /// `pz::create_rmr` and `pz::create_rmr_for_ep` create it, unbound.
 ///
 /// An lmr to which an rmr is bound cannot be closed. It can be destroyed, and so can the endpoint through which an rmr
-/// of `create_rmr_for_ep` is bound; the rmr is then unbound. Moving is cheap. Thread safety: queries are safe; `bind`
-/// and `unbind` count as posts of a request to their endpoint, and must not overlap other calls of the same rmr.
+/// of `create_rmr_for_ep` is bound; the rmr is then unbound. Moving is cheap.
+/// Thread safety: queries are safe; `bind` and `unbind` count as posts of a request to their endpoint, and must not
+/// overlap other calls of the same rmr.
 class rmr : public detail::unique_object<rmr, detail::rmr_core, object_kind::rmr> {
 public:
   rmr() noexcept = default; ///< names no rmr

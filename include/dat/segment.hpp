@@ -29,7 +29,8 @@ concept transferable = std::is_trivially_copyable_v<T> && !std::is_reference_v<T
 /// the lmr itself. Its bounds were checked at creation; posts do not check them again. It does not keep the region
 /// alive: the lmr must outlive the completion of every DTO that names it.
 ///
-/// `T` is the element type, `P` the rights of the region. Copyable, 24 bytes. Thread safety: a value.
+/// `T` is the element type, `P` the rights of the region. Copyable, 24 bytes.
+/// Thread safety: a value.
 template <class T, mem_priv P>
 class local_segment {
 public:
@@ -88,8 +89,8 @@ public:
     return detail::segment_access::make<local_segment<U, P>>(raw);
   }
 
-  /// The word at `index`, as the place for the old value of an atomic; include <dat/ib.hpp>. Posts do not check it
-  /// again. (IB extensions §3, local_iov)
+  /// The word at `index`, as the place for the old value of an atomic (IB extensions §3, local_iov). Include
+  /// <dat/ib.hpp>. Posts do not check it again.
   /// Errors: `invalid_parameter` when `index` is not below size().
   /// Allocates: never.
   /// Blocks: never.
@@ -105,7 +106,8 @@ private:
 /// it by `lmr::remote()`. It reaches the peer as 24 bytes (`to_wire`, `from_wire`) by any channel, typically as private
 /// data or in a send.
 ///
-/// `T` is the element type, `P` the rights that the owner granted. Copyable. Thread safety: a value.
+/// `T` is the element type, `P` the rights that the owner granted. Copyable.
+/// Thread safety: a value.
 template <class T, mem_priv P>
 class remote_segment {
 public:

@@ -11,12 +11,12 @@ namespace dat { inline namespace v0 {
 
 /// The kinds of service points: public, reserved, common (uDAPL 2.0 §6.4.4).
 enum class service_kind : std::uint8_t { psp, rsp, csp };
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(service_kind value) noexcept {
   return detail::enum_name(value, {"psp", "rsp", "csp"}, "unknown service_kind");
 }
 
-/// Names a service point without owning it. `cr::service()` is the service point that a request came to, and
+/// Names a service point without owning it. `cr::service()` is the service point that a request arrived at, and
 /// `psp::id()`, `rsp::id()` and `csp::id()` are those of handles. An id can still be compared when its service point is
 /// closed, and no later id equals it. Ids of different ias are not comparable. Copyable.
 class service_id {

@@ -83,9 +83,9 @@ public:
 /// the buffers that it has not taken stay in the queue. The recv evds have room for every buffer of the queue.
 ///
 /// Move-only. The queue lives as long as an endpoint uses it. Then the buffers that no message took belong to the
-/// consumer again, without a completion. Thread safety: all calls are safe except `close`, moving and destruction.
-/// These must not overlap any other use, nor a call that takes completions from a completions-only evd that an endpoint
-/// of the queue used.
+/// consumer again, without a completion.
+/// Thread safety: all calls are safe except `close`, moving and destruction. These must not overlap any other use, nor
+/// a call that takes completions from a completions-only evd that an endpoint of the queue used.
 class srq : public detail::unique_object<srq, detail::srq_core, object_kind::srq> {
 public:
   srq() noexcept = default; ///< names no queue; every call answers invalid_handle
@@ -97,9 +97,9 @@ public:
     return ref_.post(buffers...);
   }
 
-  /// Arms one `srq_low_watermark` event, which comes when fewer than `low` buffers are in the queue; 0 disarms it
-  /// (uDAPL 2.0 §6.5.4). The new watermark replaces the previous one. If fewer buffers are already there, the event
-  /// comes at once.
+  /// Arms one `srq_low_watermark` event, which dat queues when fewer than `low` buffers are in the queue; 0 disarms it
+  /// (uDAPL 2.0 §6.5.4). The new watermark replaces the previous one. If the queue already has fewer buffers, the event
+  /// is queued at once.
   /// Errors: `invalid_parameter` for more than the queue has room for; `invalid_state` (srq_error) after a failure of
   /// the queue; the errno of a device without such a limit; `invalid_handle`.
   /// Allocates: no.

@@ -24,7 +24,7 @@ enum class srq_state : std::uint8_t {
   operational = 0, ///< everything is allowed
   error = 1        ///< the device can no longer read it: close its endpoints, then the queue
 };
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(srq_state value) noexcept {
   return detail::enum_name(value, {"operational", "error"}, "unknown srq_state");
 }

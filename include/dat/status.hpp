@@ -101,7 +101,7 @@ inline constexpr std::uint8_t dto_operation_count = 22; ///< of dat::dto_operati
   }
 }
 
-/// The name as text ("remote access error", "rdma_write"); total: other values give "unknown ...".
+/// Returns the name as text ("remote access error", "rdma_write"), or "unknown ..." for other values.
 [[nodiscard]] constexpr std::string_view to_string(dto_status) noexcept;
 [[nodiscard]] constexpr std::string_view to_string(dto_operation) noexcept;
 

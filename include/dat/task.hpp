@@ -162,7 +162,7 @@ public:
   /// The result of a coroutine that has ended. Throws what has left the coroutine.
   decltype(auto) result() { return coroutine_.promise().result(); }
 
-  /// What `co_await` uses. It starts the coroutine unless it was started, and returns the result, moved out.
+  /// The awaiter of `co_await`. Starts the coroutine unless it was started, and returns the result by a move.
   class awaiter {
   public:
     explicit awaiter(std::coroutine_handle<promise_type> c) noexcept : coroutine_(c) {}
@@ -298,7 +298,8 @@ requires requires(Range& r) { r.begin()->done(); }
 /// that have not ended, where they wait. So destroy the group before the objects that its tasks use, and not inside one
 /// of its tasks.
 ///
-/// Not movable. Thread safety: one thread at a time, the one that resumes the tasks.
+/// Not movable.
+/// Thread safety: one thread at a time, the one that resumes the tasks.
 class task_group {
 public:
   task_group() noexcept = default;

@@ -28,11 +28,11 @@ enum class point : std::uint8_t {
   request,    ///< a peer asks for a connection (`dat:request`: port, 0 or the errno of its refusal)
   arm,        ///< an evd asks the device to notify (`dat:arm`: number, errno)
   sleep,      ///< a thread that waits on an evd sleeps (`dat:sleep`: number)
-  wake,       ///< that thread has woken (`dat:wake`: number, errno)
-  notify,     ///< another thread wakes the one that waits (`dat:notify`: number)
+  wake,       ///< the waiting thread has woken (`dat:wake`: number, errno)
+  notify,     ///< another thread wakes the waiting thread (`dat:notify`: number)
 };
 inline constexpr std::size_t point_count = 10; ///< of dat::trace::point
-/// The enumerator's name; total: a value outside the enumeration gives "unknown ...". Never allocates.
+/// Returns the name of the enumerator, or "unknown ..." for a value outside the enumeration. Never allocates.
 [[nodiscard]] constexpr std::string_view to_string(point value) noexcept {
   return detail::enum_name(
       value, {"post", "refused", "completion", "state", "connection", "request", "arm", "sleep", "wake", "notify"},
@@ -64,7 +64,7 @@ struct record {
   std::string_view event = {}; ///< for connection: the name of its event, such as "established"
 };
 
-/// Takes the records. The program derives from it, and gives it to `set_sink`.
+/// Takes the records. The program derives from it, and passes an object to `set_sink`.
 class sink {
 public:
   /// A sink whose `function` gets each record in the thread of the step, so several threads may call it at the same
@@ -108,7 +108,7 @@ namespace dat { inline namespace v0 { namespace trace {
 inline constexpr bool enabled = detail::trace_build;
 
 /// Gives all records of the program to `to` from now on; null: to no sink. When the call returns, no thread is inside
-/// the sink that it replaces, which may end then. A build without DAT_TRACE gives no records.
+/// the sink that it replaces, which may end then. A build without DAT_TRACE makes no records.
 /// Errors: none.
 /// Allocates: never.
 /// Blocks: while another thread is inside the present sink.

@@ -63,7 +63,8 @@ struct ib::datagram_evds {
 /// `attributes.max_message_size` is at most the MTU of the adapter's port, which is the default. Attributes of RDMA
 /// reads and of retries have no meaning.
 ///
-/// Move-only. Thread safety: as ep<rc>; connect, address_of and reply_to may be called from any thread.
+/// Move-only.
+/// Thread safety: as ep<rc>; connect, address_of and reply_to may be called from any thread.
 template <>
 class ep<ud> : public detail::unique_object<ep<ud>, detail::ep_core, object_kind::ep> {
 public:
@@ -254,7 +255,8 @@ namespace ib {
 /// datagram endpoint (IB extensions §4.2). It is independent of a psp on the same qualifier, which listens for
 /// connections: a program may have both, and ib::service_point is both.
 ///
-/// Move-only. Thread safety: `close` and destruction must not overlap other uses.
+/// Move-only.
+/// Thread safety: `close` and destruction must not overlap other uses.
 class datagram_service {
 public:
   datagram_service() noexcept = default;
@@ -288,7 +290,8 @@ private:
 /// A public service point for connections and for datagrams at one qualifier (IB extensions §4.2): a psp and a
 /// datagram_service that begin and end together. Their requests are events of their own types on one evd.
 ///
-/// Move-only. Thread safety: `close` and destruction must not overlap other uses.
+/// Move-only.
+/// Thread safety: `close` and destruction must not overlap other uses.
 class service_point {
 public:
   service_point() noexcept = default; ///< names no service point

@@ -92,7 +92,7 @@ TEST_CASE("a coroutine that is destroyed after its operation is done, and before
   waits = await_there(received);
   send_to_far(p);
   (void)p.run();
-  CHECK(closer.result() == "invalid_handle"); // the error names the closed endpoint, and is no "operation is not done"
+  CHECK(closer.result() == "invalid_handle"); // the error is that of the closed endpoint, not of the operation
 }
 
 TEST_CASE("a coroutine may end after the operation that it awaited", "[coro]") {

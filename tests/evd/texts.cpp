@@ -40,8 +40,8 @@ TEST_CASE("each connection event has its object and its cause in its text", "[ev
         "request on port 7471 refused: The evd of the service point has no room for requests. Take events more often, "
         "or create it with a larger qlen.");
   CHECK(request_refused_text(1, ECONNREFUSED) ==
-        "request on port 1 refused: The service point has had the one request that it was made for, or has just been "
-        "closed.");
+        "request on port 1 refused: The service point is a reserved one that has already received its request, or "
+        "it has just been closed.");
   CHECK(request_refused_text(2, ENOMEM).starts_with("request on port 2 refused: ENOMEM"));
   const int known[] = {10, 35, ECONNREFUSED, ECONNRESET, 8};
   for (const int& one : known)

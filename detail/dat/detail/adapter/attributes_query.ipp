@@ -182,7 +182,7 @@ DAT_DECL expected<adapter_list> list_adapters(const char* call, std::optional<st
   if (cpu && *cpu >= static_cast<std::uint32_t>(max(::sysconf(_SC_NPROCESSORS_CONF), 1L)))
     return error(return_type::invalid_parameter, return_subtype::arg1)
         .at(call, object_kind::ia)
-        .hint("`cpu` is the number of a processor of this host, from 0 on: see lscpu, or take sched_getcpu().");
+        .hint("`cpu` is the number of a processor of this host, counted from 0: run lscpu, or call sched_getcpu().");
   adapter_list all;
   int count = 0;
   ibv_device** const devices = ibv_get_device_list(&count);

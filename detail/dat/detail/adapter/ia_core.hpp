@@ -31,7 +31,7 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// The outcome of a bind: its window and its operation. A null window means that the consumer has got the outcome
+/// The outcome of a bind: its window and its operation. A null window means that the consumer has received the outcome
 /// already.
 struct bind_outcome {
   const void* window = nullptr;

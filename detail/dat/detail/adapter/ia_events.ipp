@@ -26,8 +26,8 @@ DAT_DECL void ia_core::read_async_events() noexcept {
   }
 }
 
-/// The descriptors of a device that was reset, unplugged or unbound stay readable and give EIO (Linux 5.7,
-/// "RDMA/uverbs: Make the event_queue fds return POLLERR when disassociated"). The reactor must not watch them.
+/// The descriptors of a device that was reset, unplugged or unbound stay readable, and a read fails with EIO (Linux
+/// 5.7, "RDMA/uverbs: Make the event_queue fds return POLLERR when disassociated"). The reactor must not watch them.
 DAT_DECL bool ia_core::read_failed(member_source& s, int err) noexcept {
   if (err == EAGAIN || err == EINTR) return false;
   if (s.failures++ == 0) failed_inside(s.verb, err);

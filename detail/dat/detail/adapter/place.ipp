@@ -80,7 +80,7 @@ DAT_DECL std::optional<std::uint32_t> numa_node_of(const ibv_device& device) noe
   return std::nullopt;
 }
 
-/// The node of a processor: the link node<N> in its folder.
+/// Returns the NUMA node of a processor: the `N` of the link `node<N>` in the sysfs folder of the processor.
 [[nodiscard]] DAT_DECL std::optional<std::uint32_t> node_of_cpu(const sysfs_path& folder) noexcept {
   DIR* const list = ::opendir(folder.data());
   if (!list) return std::nullopt;

@@ -143,7 +143,7 @@ private:
   // Each function that takes an event returns true when the id has no further use.
   [[nodiscard]] bool handle(const cm_event& e) noexcept;
   [[nodiscard]] bool lingering_event(const cm_event& e) noexcept;
-  // Called with the user locked.
+  // These functions run with the user locked.
   void active_event(const cm_event& e) noexcept;
   [[nodiscard]] bool connected_event(const cm_event& e) noexcept;
   void response(const cm_event& e) noexcept;

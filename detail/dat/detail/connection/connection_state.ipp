@@ -93,8 +93,8 @@ DAT_DECL rdma_conn_param connection_state::parameters(std::span<const std::byte>
   return p;
 }
 
-/// An adapter rounds a number of reads up to a power of two. dat rounds down, so that neither side runs more reads than
-/// both agreed.
+/// An adapter rounds the number of outstanding reads up to a power of two. So dat first rounds the number down: neither
+/// side runs more reads than both agreed.
 DAT_DECL rts_result connection_state::to_rts(std::uint8_t peer_responder_resources) noexcept {
   qp_settings& s = qp_.settings;
   s.initiator_depth = std::bit_floor(min(s.initiator_depth, peer_responder_resources));
@@ -210,7 +210,8 @@ DAT_DECL expected<void> connection_state::hand_off(std::uint16_t port) noexcept 
     if (d == delivery::no_memory)
       return at(error(return_type::insufficient_resources, return_subtype::resource_memory));
     return at(error(return_type::invalid_state))
-        .hint("That service point takes no request now: its evd is full, or it has had the one it was made for.");
+        .hint("That service point cannot take a request now: its evd is full, or it is a reserved one that has already "
+              "received its request.");
   }
   // The endpoint stays with this service point. From here on the request may belong to another thread.
   if (mine) functions->request_gone(*mine);
@@ -267,7 +268,7 @@ DAT_DECL void connection_state::active_event(const cm_event& e) noexcept {
     const auto data = std::span(data_).first(data_size_);
     const request_message message(data);
     rdma_conn_param p = parameters(ia().iwarp() ? data : std::span(message.bytes).first(message.size));
-    // Linux gives this bit to the peer, and does nothing else with it.
+    // Linux sends this bit to the peer, and does not use it itself.
     p.flow_control = message.may_have_mark ? 1 : 0;
     phase_ = phase::requested;
     if (rdma_connect(id(), &p) == 0) return;

@@ -41,8 +41,8 @@ inline std::uint8_t mark_end(std::byte* message, std::size_t length, std::size_t
   write_mark(length, message + mark);
   return static_cast<std::uint8_t>(mark + mark_size);
 }
-/// The consumer's data of a message: as many bytes as the mark says. A message that has no mark, or a byte other than 0
-/// where dat sends none, is of another program: all of it is data.
+/// The consumer's data of a message: as many bytes as the mark states. A message that has no mark, or a byte other than
+/// 0 where dat sends none, is of another program: all of it is data.
 [[nodiscard]] inline std::span<const std::byte> before_mark(std::span<const std::byte> message,
                                                             std::size_t mark) noexcept {
   if (message.size() < mark + mark_size || std::memcmp(&message[mark], dat_mark.data(), dat_mark.size()) != 0)

@@ -101,7 +101,7 @@ private:
   control_mutex mutex_;
   ref<ia_child> ep_;
   const request_endpoints* endpoints_;
-  bool used_ = false; // rsp: its only request has come
+  bool used_ = false; // rsp: its only request has arrived
   bool closed_ = false;
   std::atomic<bool> ready_{false};  // a head that listens at all addresses: requests can be handed to it
   service_point* head_;             // the listener to which the consumer has the handle

@@ -14,7 +14,7 @@ class timer_heap;
 /// A timer. A timer that is set is in one heap; its destructor removes it.
 class timer_node {
 public:
-  /// The function that the heap calls once, when the time has come. The timer is no longer set then.
+  /// The function that the heap calls once, when the time has passed. The timer is no longer set then.
   using function = void (*)(timer_node&) noexcept;
 
   explicit timer_node(function expire) noexcept : expire_(expire) {}
@@ -49,7 +49,7 @@ public:
 
   /// The time of the first timer; "never" when none is set.
   [[nodiscard]] deadline first() const noexcept { return root_ ? deadline{root_->due_} : deadline{}; }
-  /// Calls the functions of the timers whose time has come, in the order of their times. Returns their number.
+  /// Calls the functions of the timers whose time has passed, in the order of their times. Returns their number.
   std::size_t expire() noexcept;
   /// Whether a timer is set.
   [[nodiscard]] bool any() const noexcept { return root_ != nullptr; }

@@ -16,7 +16,7 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// The place of a type in a list; the length of the list when it is not there.
+/// The place of a type in a list; the length of the list when the list lacks the type.
 template <class E, class... A>
 [[nodiscard]] constexpr std::uint8_t place_in(type_list<A...>) noexcept {
   std::uint8_t place = 0;
@@ -102,7 +102,7 @@ struct taken_record {
 /// The event of an operation that failed; `bind`: if it was one.
 [[nodiscard]] dto_failure failure_of(ep_core& ep, const record& r, const bind_outcome& bind) noexcept;
 
-/// The event of a taken record of the type that `wanted<E>` contains.
+/// Makes an event of type `E` from a taken record whose type `wanted<E>` contains.
 template <class E>
 [[nodiscard]] E take_as(taken_record& taken) noexcept {
   using access = event_access;

@@ -1,7 +1,7 @@
 // The syntax of dat.conf and of the file that DAT_OVERRIDE names, and the choice among entries (uDAPL 2.0 §8.5.3).
 //
-// ia::open falls back to it, so every program that includes <dat/dat.hpp> compiles it: views into the file's text, no
-// container, no stream.
+// ia::open looks up names in dat.conf, so every program that includes <dat/dat.hpp> compiles this header. To compile
+// fast, the parser uses views into the text of the file, and neither containers nor streams.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

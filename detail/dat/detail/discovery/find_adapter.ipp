@@ -203,11 +203,10 @@ DAT_DECL result<adapter_location> adapter_at(const ia_address& local) noexcept {
 
 /// The adapter that the instance data of an entry of dat.conf names.
 DAT_DECL result<adapter_location> adapter_of_instance(const conf_field& data) noexcept {
-  const error absent =
-      error(return_type::insufficient_resources, return_subtype::resource_device)
-          .at(open_call, object_kind::ia)
-          .hint("The file dat.conf has that name, but the device, interface or address in the seventh field "
-                "of its entry is not here.");
+  const error absent = error(return_type::insufficient_resources, return_subtype::resource_device)
+                           .at(open_call, object_kind::ia)
+                           .hint("The file dat.conf has that name, but this host lacks the device, interface or "
+                                 "address in the seventh field of its entry.");
   std::array<char, 256> text;
   const auto i = conf_instance::of(data.copy(text));
   if (i.what.empty() || i.port < 0 || data.size() > text.size()) return absent;
@@ -263,7 +262,7 @@ DAT_DECL result<adapter_location> adapter_named(std::string_view name) noexcept 
       if (port[0] != 0) return device_named(port.data());
       return error(return_type::insufficient_resources, return_subtype::resource_device)
           .at(open_call, object_kind::ia)
-          .hint("The program has added that name for a device that is not there.");
+          .hint("The program has added that name for a device that is absent.");
     }
     if (match.found) return adapter_of_instance(entry.instance);
     why = match.why;

@@ -42,7 +42,7 @@ DAT_DECL void ep_core::established() noexcept {
 
 DAT_DECL void ep_core::arrived(ep_generation whose) noexcept {
   if (state() != ep_state::completion_pending) return;
-  // The peer has sent data, so it has got the accept: data can overtake the last handshake message.
+  // The peer has sent data, so it has received the accept: data can overtake the last handshake message.
   const std::lock_guard lock(mutex_);
   if (state() == ep_state::completion_pending && is_life(whose)) established_by_data();
 }
@@ -128,7 +128,8 @@ DAT_DECL expected<void> ep_core::common_connect(const ia_address& to, const atte
   if (state() != ep_state::unconnected) return wrong_state(call);
   if (attributes_.comm == communicator{})
     return at(error(return_type::invalid_state, return_subtype::ep_notready), call)
-        .hint("The endpoint has no communicator: give ep_attributes::comm, or set it by modify.");
+        .hint(
+            "The endpoint has no communicator: create it with ep_attributes::comm, or set the communicator by modify.");
   if (!fits(attributes_.comm, to)) return invalid("The address is not of the domain of the endpoint's communicator.");
   return start(std::move(lock), call, to, to.port(), with,
                error(return_type::invalid_parameter, return_subtype::arg2)
@@ -211,7 +212,7 @@ DAT_DECL expected<void> ep_core::accept(connection_state& request, std::span<con
     return at(ok.assume_error(), call);
   if (ia().iwarp() && options.qos != qos{})
     return at(error(return_type::model_not_supported), call)
-        .hint("On iWARP the side that connects chooses the quality of service: give it to connect.");
+        .hint("On iWARP the side that connects chooses the quality of service: pass it to connect.");
   if (&request.ia() != &ia())
     return at(error(return_type::invalid_handle, return_subtype::handle_ep), call)
         .hint("The endpoint belongs to another ia than the request.");

@@ -31,7 +31,7 @@ namespace dat { inline namespace v0 { namespace detail {
 
 struct direct_peer;
 
-/// The state of an endpoint that has got its zone and its evds.
+/// The state that follows `s` when an unconfigured endpoint has received its zone and its evds.
 [[nodiscard]] constexpr ep_state configured(ep_state s) noexcept {
   switch (s) {
   case ep_state::unconfigured_unconnected:

@@ -13,7 +13,7 @@
 namespace dat { inline namespace v0 { namespace detail {
 
 inline constexpr const char* other_zone_hint =
-    "The endpoint and its srq must be of one zone: adapters differ in which of two they use for receives.";
+    "The endpoint and its srq must be of one zone: adapters differ in which of the two zones they use for receives.";
 
 DAT_DECL ep_core::ep_core(ref<ia_core> ia, ref<pz_core> pz, const queues& evds, ref<srq_core> srq) noexcept
     : ia_child(std::move(ia), table), pz_(std::move(pz)), evds_(evds), srq_(std::move(srq)) {
@@ -65,7 +65,7 @@ DAT_DECL expected<void> ep_core::check_attributes(const ia_core& ia, const ep_at
   const std::uint32_t max_wr = most(min(device.max_qp_wr, device.max_cqe), max_ring);
   constexpr auto year = std::chrono::hours(8760); // later times may not fit the clock
   if (a.keep_alive.count() < 0 || a.keep_alive > year)
-    return invalid("keep_alive must be within 0..8760 h, where 0 is a connection that does not test its peer.");
+    return invalid("keep_alive must be within 0..8760 h, where 0 disables the test of the peer.");
   // Some requests of the send queue are the library's own, so max_wr itself is too many.
   if (a.max_request_dtos >= max_wr || request_places(a) > max_wr)
     return invalid("max_request_dtos must be within 0..ia_attributes::max_dto_per_ep, and one less with keep_alive.");
@@ -85,7 +85,7 @@ DAT_DECL expected<void> ep_core::check_attributes(const ia_core& ia, const ep_at
   if (a.accept_timeout.count() <= 0 || a.accept_timeout > year)
     return invalid("accept_timeout must be within 1 ms..8760 h.");
   if (a.max_message_size.value_or(0) > ia.max_message())
-    return invalid("max_message_size must be at most ia_attributes::max_message_size, which it is when it is not set.");
+    return invalid("max_message_size must be at most ia_attributes::max_message_size, which is its default.");
   if (a.max_rdma_read_out.value_or(0) > device.max_qp_init_rd_atom)
     return invalid("max_rdma_read_out must be within 0..ia_attributes::max_rdma_read_per_ep_out.");
   if (a.max_rdma_read_in.value_or(0) > device.max_qp_rd_atom)

@@ -129,7 +129,7 @@ DAT_DECL result<ibv_qp*> ep_core::make_qp(const char* call, ep_generation life) 
   if (!qp) {
     error refused = map_errno(errno, return_subtype::resource_tep, true).from("ibv_create_qp", errno);
     if (refused.type() == return_type::invalid_parameter && attributes_.max_inline != 0)
-      refused = refused.hint("Try a smaller max_inline: the device may not copy so many bytes.");
+      refused = refused.hint("Try a smaller max_inline: some devices support fewer inline bytes.");
     return at(refused, call);
   }
   extended_ops_ = ops;

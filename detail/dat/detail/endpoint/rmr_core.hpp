@@ -250,7 +250,7 @@ private:
   ep_core* posted_to_ = nullptr;            // the endpoint of an outstanding bind
   std::uint32_t old_key_ = 0;               // the previous key of the window
   dto_operation operation_{};               // bind or unbind
-  bool told_ = false;                       // the consumer has got the failure
+  bool told_ = false;                       // the consumer has received the failure
 
   static const child_type table;
 };

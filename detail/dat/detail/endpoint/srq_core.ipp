@@ -35,10 +35,9 @@ DAT_DECL result<ref<srq_core>> srq_core::create(const ref<pz_core>& pz, const sr
     return refuse(return_type::invalid_parameter, return_subtype::arg3,
                   "max_recv_dtos must be within 1..ia_attributes::max_recv_per_srq.");
   if (wanted.max_recv_iov == 0 || wanted.max_recv_iov > static_cast<std::uint32_t>(device.max_srq_sge))
-    return refuse(
-        return_type::invalid_parameter, return_subtype::arg3,
-        "max_recv_iov must be at least 1, and at most what the device can do for a shared queue (max_srq_sge of "
-        "ibv_query_device).");
+    return refuse(return_type::invalid_parameter, return_subtype::arg3,
+                  "max_recv_iov must be at least 1, and at most the device's limit for a shared queue (max_srq_sge of "
+                  "ibv_query_device).");
   ref<srq_core> q(new (std::nothrow) srq_core(pz), adopt);
   if (!q) return error(return_type::insufficient_resources, return_subtype::resource_memory).at(call, object_kind::srq);
   if (auto ok = q->take_place(return_subtype::resource_srq); !ok) return ok.assume_error().at(call, object_kind::srq);

@@ -34,7 +34,7 @@ public:
   [[nodiscard]] expected<void> close_fd() noexcept;
   [[nodiscard]] evd_id latest() const noexcept { return evd_id(latest_.load(std::memory_order_acquire)); }
   [[nodiscard]] wait_proxy_agent agent() noexcept;
-  /// The agent, and the evd that has triggered last at that time.
+  /// Returns the agent, and sets `last` to the evd that triggered the cno last.
   [[nodiscard]] wait_proxy_agent agent(evd_id& last) noexcept;
 
   /// An evd has an event that no thread waits for. The lock of an evd may be held.

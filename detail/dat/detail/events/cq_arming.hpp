@@ -1,7 +1,7 @@
 // Arms the device of an evd, so that it notifies of the next completion, and reads the notifications.
 //
 // The device notifies once for each time that it is armed. With completion_notification::solicited_wait its
-// notification is the only sign that a solicited completion has come, so the device is not armed again before it has
+// notification is the only sign that a solicited completion has arrived, so the device is not armed again before it has
 // notified. In the other modes a thread may arm it at any time.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
@@ -71,13 +71,14 @@ public:
   /// Reads and acknowledges all notifications. Called by the reactor. Returns 0 or the errno of a failure.
   [[nodiscard]] int read_all() noexcept;
 
-  /// An event has come that wakes a waiter, in a mode where not all completions do.
+  /// An event that wakes a waiter has arrived, in a mode where not all completions do.
   void mark_notified() noexcept { notified_.store(true, std::memory_order_seq_cst); }
   [[nodiscard]] bool take_notified() noexcept { return notified_.exchange(false, std::memory_order_seq_cst); }
 
 private:
   void read_for_waiter() noexcept;
-  /// The device has notified. In solicited_wait mode only the notification shows that a solicited completion has come.
+  /// The device has notified. In solicited_wait mode only the notification shows that a solicited completion has
+  /// arrived.
   void on_notification() noexcept;
 
   ibv_cq* cq_ = nullptr;

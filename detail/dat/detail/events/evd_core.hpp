@@ -136,7 +136,7 @@ public:
       if (first)
         report_misuse({checked::finding::evd_overflow, "evd", "", "evd", number_, nullptr, nullptr,
                        "The evd has lost completions: take the completions of an endpoint before its reset, and create "
-                       "the evd with room for all that can complete."});
+                       "the evd with room for all operations that can complete."});
     if (first) wake();
     return first;
   }
@@ -223,7 +223,7 @@ private:
 
   void channel_ready() noexcept;
   void channel_failed(int err) noexcept;
-  /// Arms the device, and triggers the cno for events that are there already.
+  /// Arms the device, and triggers the cno for events that are already queued.
   void arm_for_cno() noexcept;
   void note_change() noexcept { changes_.fetch_add(1, std::memory_order_seq_cst); }
   [[nodiscard]] std::uint32_t queue_depth(std::uint32_t n) const noexcept;

@@ -19,9 +19,9 @@ namespace dat { inline namespace v0 { namespace detail {
 
 /// The poll events of a dead descriptor, from which every read fails.
 inline constexpr short dead_descriptor = POLLERR | POLLHUP | POLLNVAL;
-inline constexpr const char* device_gone_hint =
-    "The device was reset, removed or unbound, and completes nothing more. Close the ia, and open it again when the "
-    "device is back.";
+inline constexpr const char* device_gone_hint = "The device was reset, removed or unbound, and no operation completes "
+                                                "any more. Close the ia, and open it again when "
+                                                "the device is back.";
 
 DAT_DECL evd_core::evd_core(ref<ia_core> ia, streams which, std::uint32_t qlen, const child_type& type) noexcept
     : ia_child(std::move(ia), type),
@@ -236,8 +236,8 @@ DAT_DECL expected<void> evd_core::check_mode(const evd_feed& f, std::uint32_t le
   };
   if (f.mode != completion_notification::evd_threshold) {
     if (!includes(streams::dto | streams::rmr_bind | streams::software | streams::datagrams, streams_))
-      return refuse("An evd whose completions do not all wake may have no streams but dto, datagrams, rmr_bind and "
-                    "software.");
+      return refuse("An evd on which not every completion notifies may have no streams other than dto, datagrams, "
+                    "rmr_bind and software.");
     if (f.mode == completion_notification::selective && is_completions_only(streams_))
       return refuse("Selective completions need an evd that can set completions aside. Create it with "
                     "dat::stream::dto | dat::stream::software.");
@@ -350,7 +350,7 @@ DAT_DECL expected<void> evd_core::sleep(const deadline& until) noexcept {
 
 DAT_DECL error evd_core::poll_error(const char* call) const noexcept {
   return at(map_errno(EIO).from("ibv_poll_cq", EIO), call)
-      .hint("The device failed to give completions. Posted operations are still outstanding.");
+      .hint("The device failed to return completions. Posted operations are still outstanding.");
 }
 
 DAT_DECL void evd_core::report_poll_failure() noexcept {

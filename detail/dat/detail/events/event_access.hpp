@@ -25,7 +25,7 @@ template <class E, class... Events>
   return found;
 }
 
-/// Ends a dat::get of another event than the one that is there.
+/// Ends a dat::get of another event than the one that the variant holds.
 [[noreturn, gnu::cold]] inline void other_event(std::string_view name) {
   no_value(error(return_type::invalid_parameter)
                .at("dat::get")

@@ -1,4 +1,4 @@
-// Waiting on an evd until an event is there.
+// Waiting on an evd until an event is queued.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

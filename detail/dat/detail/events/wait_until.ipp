@@ -35,7 +35,7 @@ private:
   bool mine_;
 };
 
-/// Whether an event has come that wakes a waiter, on an evd where some events do not.
+/// Whether an event that wakes a waiter has arrived, on an evd where some events do not.
 [[nodiscard]] DAT_DECL bool notified(evd_core& e) noexcept {
   if (merged_evd* m = merged(&e)) m->drain();
   return e.arming().take_notified();

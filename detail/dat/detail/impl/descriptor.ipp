@@ -47,7 +47,7 @@ DAT_DECL expected<ib::descriptor> ib::descriptor::from_wire(std::span<const std:
   const auto order = detail::get_be<std::uint16_t>(&w[6]);
   if (order == 0x0201) return bad("The peer has written the numbers in the other byte order.");
   if (order != byte_order || detail::get_be<std::uint32_t>(&w[60]) != check_sum(w))
-    return bad("The descriptor was damaged on its way.");
+    return bad("The descriptor was corrupted in transit.");
   descriptor d;
   detail::direct_peer& r = d.raw_;
   r.service = static_cast<std::uint8_t>(w[5]);

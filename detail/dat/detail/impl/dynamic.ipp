@@ -79,7 +79,7 @@ struct memory_maker {
     if ((static_cast<std::uint32_t>(rights) & ~0x7fu) != 0)
       return error(return_type::invalid_parameter, return_subtype::arg6)
           .at(call, object_kind::lmr)
-          .hint("A bit of the rights is none: they are made of the values of dat::mem_priv.");
+          .hint("The rights have an unknown bit: combine the values of dat::mem_priv.");
     auto core = make(detail::verbs_access(rights));
     if (!core) return core.assume_error();
     return lmr(std::move(core).assume_value(), rights);

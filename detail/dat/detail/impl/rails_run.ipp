@@ -265,7 +265,7 @@ DAT_DECL void rails::impl::received(rail& r, const detail::rail::control& c) {
   r.active = now();
   if (c.kind != control::kind_type::closed) {
     if (c.rail != index_of(r) || c.life != r.life)
-      return fail(r, "The peer counts the connections of the rail otherwise.");
+      return fail(r, "The peer has another count of the connections of this rail.");
     if (c.kind == control::kind_type::credit)
       r.allowed = std::max(r.allowed, c.count);
     else if (!active && r.at == stage::connecting)

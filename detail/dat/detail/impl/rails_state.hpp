@@ -158,7 +158,7 @@ struct rail {
   stage at = stage::down;
   bool known = false; ///< the peer may have messages for, or of, this life
   bool was_up = false;
-  bool ended = false; ///< its last event has come
+  bool ended = false; ///< its last event has arrived
   std::string_view cause;
   std::uint32_t life = 0;
   std::uint64_t received = 0;

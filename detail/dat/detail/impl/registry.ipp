@@ -319,7 +319,7 @@ DAT_DECL expected<ia> registry::open(std::string_view name, const provider_reque
   }
   return error(return_type::insufficient_resources, return_subtype::resource_device)
       .at(call, object_kind::ia)
-      .hint("The registry has that name, but its device is not there.");
+      .hint("The registry has that name, but its device is absent.");
 }
 
 DAT_DECL expected<void> registry::add(provider_info provider) {
@@ -371,7 +371,7 @@ DAT_DECL expected<void> registry::remove(std::string_view name) {
   delete mark;
   return error(return_type::provider_in_use)
       .at(call, object_kind::ia)
-      .hint("An ia is open by that name: close it first.");
+      .hint("An ia is open under that name: close it first.");
 }
 
 DAT_DECL expected<provider_info> registry::find(std::string_view name, const provider_request& wanted) const {

@@ -53,8 +53,8 @@ DAT_DECL expected<ib::address_handle> ep<ud>::reply_to(const ib::datagram_recv_d
   if (ibv_init_ah_from_wc(core_->ia().context(), core_->ia().where().port, &wc, &raw, &to.path) != 0)
     return core_->at(error(return_type::invalid_address, return_subtype::address_unreachable)
                          .from("ibv_init_ah_from_wc", errno)
-                         .hint("The header is not that of the message, or the message came to an address that this "
-                               "port has no more."),
+                         .hint("The header is not that of the message, or the message was sent to an address that this "
+                               "port no longer has."),
                      call);
   to.qp_num = wc.src_qp;
   to.qkey = qkey;

@@ -53,7 +53,7 @@ struct ep_post_batch {
   static constexpr const char* name = "ep.post(batch)";
 };
 
-/// What the entry of a request keeps.
+/// Stores the values of a request in its work entry.
 template <std::size_t N>
 [[gnu::always_inline]] inline void note_work(posted_work& to, const send_request<N>& r) noexcept {
   to.cookie = r.cookie;

@@ -144,8 +144,8 @@ public:
     if (lacks_zone()) kept_.get()->begin_checks();
   }
 
-  /// A work request of one segment, which the endpoint keeps: `sg_list`, `num_sge` and `next` are set for good. For the
-  /// thread that posts requests.
+  /// A work request of one segment, which the endpoint keeps. Its `sg_list`, `num_sge` and `next` never change. Only
+  /// the thread that posts requests uses it.
   using request_link = post_link<ibv_send_wr, 1>;
   [[nodiscard]] request_link* link() noexcept { return &link_; }
   /// A link of up to `wide` segments, of which `sg_list` and `next` are set.
@@ -172,8 +172,8 @@ public:
     return at(error(return_type::invalid_state), call)
         .hint("Another call posts to the same queue of this endpoint: posts of one kind must not overlap.");
   }
-  /// The device refused requests that are the last ones of the ring, or the null device did: then they are posted all
-  /// the same if the state is `usable` for them by now. `taken`: how many the device took.
+  /// Called when the queue pair refused the last requests of the ring. When the null device refused them and the state
+  /// of the endpoint is now `usable`, posts them again. Sets `taken` to the number that the device took.
   [[nodiscard, gnu::cold]] expected<void> not_posted(const char* call, bool usable, int err, ibv_send_wr* wr,
                                                      ibv_send_wr* bad, std::uint32_t& taken) noexcept;
   [[nodiscard, gnu::cold]] expected<void> not_posted(const char* call, int err, ibv_recv_wr* wr,

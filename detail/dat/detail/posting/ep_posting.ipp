@@ -108,7 +108,7 @@ DAT_DECL expected<void> ep_posting::check(const char* call, const request_header
     return refuse(return_type::length_error, "The request has more local bytes than the remote segment has.");
   if ((r.is_read() || r.is_atomic() || r.is_flush()) && max_read_ == 0)
     return refuse({return_type::invalid_parameter, return_subtype::arg1},
-                  "This connection allows no RDMA reads, atomics and flushes: give max_rdma_read_out here and "
+                  "This connection allows no RDMA reads, atomics and flushes: set max_rdma_read_out here and "
                   "max_rdma_read_in at the peer.");
   if (r.is_inlined() && bytes > max_inline_)
     return refuse(return_type::length_error, "The request has more bytes than the endpoint's max_inline.");

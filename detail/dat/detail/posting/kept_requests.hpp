@@ -29,7 +29,7 @@ struct kept_link : post_link<ibv_send_wr, N> {
   }
 };
 
-/// What the work request does not have.
+/// The part of a kept request that its verbs work request does not contain.
 struct kept_request {
   posted_work work;
   zone_tag zone;
@@ -54,7 +54,7 @@ struct kept_request {
   }
 };
 
-/// What decides whether all requests can be posted as they are.
+/// The values over all requests of a list that decide whether dat can post the requests unchanged.
 struct kept_sum {
   zone_tag zone;           ///< of all segments
   std::uint64_t bytes = 0; ///< of all requests by OR: not below that of any of them

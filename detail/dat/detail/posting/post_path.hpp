@@ -44,7 +44,7 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// What the device does with the memory of a request, if the process has an address for it.
+/// The use that the device makes of the memory of a request, if the memory has an address in the process.
 template <class R>
 [[nodiscard]] memory_use use_of(const R& r) noexcept {
   if (r.data.zone().has_offsets()) return memory_use::none;

@@ -1,6 +1,6 @@
 // A shared receive queue as posts and completions see it: free entries, and the endpoints that draw from it.
 //
-// The device gives a buffer to whichever endpoint has a message, so nothing here is a ring: a completion leads to its
+// The device uses a buffer for whichever endpoint has a message, so nothing here is a ring: a completion leads to its
 // entry by the wr_id, and to its endpoint by the number of the queue pair. Posts and completions take no lock.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once

@@ -15,8 +15,7 @@ DAT_DECL error shared_queue::gone() const noexcept {
 
 DAT_DECL error shared_queue::full() const noexcept {
   return at({return_type::insufficient_resources, return_subtype::resource_srq}, "srq.post")
-      .hint("As many buffers are outstanding as the queue has room for: take completions of its endpoints first, or "
-            "resize it.");
+      .hint("The shared receive queue is full: take completions of its endpoints first, or resize it.");
 }
 
 DAT_DECL expected<void> shared_queue::check(bool no_notify, const sge_summary& list, zone_tag zone) const noexcept {

@@ -266,7 +266,7 @@ private:
         if (!locate(ia, s)) {
           all->offender_ = {true, operation, one.cookie, ep.number()};
           ok = ep.at(error(return_type::privileges_violation), call)
-                   .hint("The region of a segment has been closed: register it again, and slice anew.");
+                   .hint("The region of a segment has been closed: register the memory again, and make a new slice.");
           return false;
         }
         to->segments[to->count++] = s;

@@ -106,7 +106,7 @@ public:
     return {value, *this};
   }
 
-  // A condition of this category without a subtype stands for every subtype of its type.
+  // A condition of this category without a subtype matches every subtype of its type.
   [[nodiscard]] bool equivalent(int value, const std::error_condition& condition) const noexcept override {
     // Compares by name, not by address: see category().
     if (std::string_view(condition.category().name()) != name()) return default_error_condition(value) == condition;

@@ -75,7 +75,8 @@ DAT_DECL std::string request_refused_text(std::uint32_t port, int err) {
     text += "The evd of the service point has no room for requests. Take events more often, or create it with a larger "
             "qlen.";
   else if (err == ECONNREFUSED)
-    text += "The service point has had the one request that it was made for, or has just been closed.";
+    text += "The service point is a reserved one that has already received its request, or it has just "
+            "been closed.";
   else
     text += errno_text(err);
   return text;

@@ -170,7 +170,7 @@ inline constexpr std::array<name_and_meaning, 103> subtype_table{{
     {"protection_rdma_read", "memory for remote reading"},
     {"protection_rdma_write", "memory for remote writing"},
     {"address_unsupported", "no endpoint can have such an address"},
-    {"address_unreachable", "no way leads to it"},
+    {"address_unreachable", "no route leads to the address"},
     {"address_malformed", "it is no valid address"},
     {"name_not_registered", "no adapter of this name"},
     {"major_not_found", "no adapter of this major version"},

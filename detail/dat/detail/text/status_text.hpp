@@ -96,8 +96,8 @@ constexpr std::string_view usual_cause(dto_status status) noexcept {
            "receives or send less at once. Some devices report a receive whose memory was freed in this way, too.";
   case dto_status::local_ep:
     return "The device found the endpoint or a segment's key unusable; some devices report memory that was freed or "
-           "belongs to another protection zone in this way. On a receive: the peer's send was to close a window "
-           "that is none, is closed already, or is of another endpoint.";
+           "belongs to another protection zone in this way. On a receive: the peer's send invalidates a key that names "
+           "no window, a closed window, or a window of another endpoint.";
   case dto_status::local_protection:
     return "A local segment lies outside its lmr, its lmr was freed, or it lacks the right: receives and RDMA reads "
            "need local write access.";
@@ -111,9 +111,9 @@ constexpr std::string_view usual_cause(dto_status status) noexcept {
            "atomic that its endpoint does not allow, or a misaligned atomic.";
   case dto_status::transport:
     return "The peer did not acknowledge in time: its process or host is gone, a link is down, or, on RoCE v2, a "
-           "firewall drops UDP port 4791. If small messages arrive and large ones do not, something on the way has a "
-           "smaller MTU than the two ends: compare `ip link` along the path. Some devices end a send in this way, too, "
-           "when the peer posts no receive within ack_timeout times retry_count.";
+           "firewall drops UDP port 4791. If small messages arrive and large ones do not, a device on the path has a "
+           "smaller MTU than the two hosts: compare `ip link` along the path. Some devices end a send in this way, "
+           "too, when the peer posts no receive within ack_timeout times retry_count.";
   case dto_status::receiver_not_ready:
     return "The peer had no receive posted for this message within the retries; it should post receives before the "
            "sender may send.";

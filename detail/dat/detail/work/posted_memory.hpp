@@ -199,7 +199,8 @@ public:
         return;
       }
   }
-  /// Memory is freed. Reports a posted operation that names a part of it, otherwise a region that has a part of it.
+  /// Called when the allocator frees memory. Reports a posted operation that names a part of the memory. Without such
+  /// an operation, reports a region that contains a part of it.
   void freed(const void* memory, std::size_t n) noexcept {
     const bool none =
         records_.load(std::memory_order_relaxed) == 0 && region_count_.load(std::memory_order_relaxed) == 0;
@@ -235,7 +236,7 @@ public:
               (*at)->id,
               memory,
               nullptr,
-              "Memory is freed that an lmr has registered: close the lmr first, and declare it after its memory."};
+              "An lmr still registers memory that is freed: close the lmr first, and declare it after its memory."};
         bad = true;
         remove(*at); // reported once
       }
