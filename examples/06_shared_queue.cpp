@@ -14,7 +14,7 @@ constexpr std::size_t questions = 50;
 constexpr std::size_t buffers = 8; // enough, because a client asks again only after it has the answer
 using number = std::uint64_t;
 
-/// What the server knows of one client.
+/// The state of one client at the server.
 struct session {
   dat::ep<dat::with_srq<dat::rc>> ep{};
   number sum = 0;

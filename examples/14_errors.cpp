@@ -11,7 +11,7 @@ namespace {
 
 constexpr auto streams = dat::stream::dto | dat::stream::connection | dat::stream::connection_requests;
 
-/// An error is a value of 48 bytes. `message` is one line with the remedy; the parts are for programs.
+/// An error is a value of 48 bytes. `message` returns one line with the remedy. Programs use the other members.
 void show(const dat::error& e) {
   std::cout << e.message() << "\n    type " << to_string(e.type()) << ", call " << e.call();
   if (!e.verb().empty()) std::cout << ", errno " << e.sys_errno() << " of " << e.verb();
@@ -44,7 +44,7 @@ dat::expected<void> run() {
   // 2. A slice that is out of range is refused before anything reaches the adapter.
   if (const auto beyond = memory.slice(6, 4); !beyond) show(beyond.error());
 
-  // 3. No program listens. A type can be compared, and an error converts to std::error_code.
+  // 3. No program listens. A program compares the type of an error, or converts the error to std::error_code.
   DAT_TRY(auto client, pz.create_ep<dat::rc>(evd));
   if (const auto refused = connect(ia, evd, client, 7999); !refused) {
     show(refused.error());

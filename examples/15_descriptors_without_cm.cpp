@@ -56,7 +56,7 @@ dat::expected<void> run(const char* host, tcp::socket& channel) {
   DAT_TRYV(evd.wait_for<dat::ib::recv_write_immediate_done>(limit));
   std::cout << (host ? "the client has " : "the server has ") << inbox.front() << " to " << inbox.back() << '\n';
 
-  // No connection manager tells the peer of the end, so both wait until both are done.
+  // No connection manager notifies the peer of the end, so each side waits until both have finished.
   boost::asio::write(channel, boost::asio::buffer(&ready, 1));
   boost::asio::read(channel, boost::asio::buffer(&ready, 1));
   return dat::success();

@@ -82,7 +82,7 @@ dat::expected<void> run(const std::string& file) {
   DAT_TRYV(asked);
   DAT_TRYV(served);
 
-  (void)dat::ia::open("no_such_device"); // an error that nobody looks at is in the log all the same
+  (void)dat::ia::open("no_such_device"); // the log has an error even when the program does not check it
   DAT_TRYV(recorder.write(file));
   std::cout << recorder.size() << " steps are in " << file << ": open it at https://ui.perfetto.dev\n";
   return dat::success();

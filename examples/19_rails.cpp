@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint32_t messages = 1000;
 constexpr std::uint32_t slots = 64; // the receiver's memory; a message takes the slot of the one 64 before it
 
-/// What the receiver does with each event.
+/// Handles the events of the receiver: counts the messages that arrive in order.
 struct receiver {
   std::vector<std::uint32_t>& memory;
   std::uint32_t in_order = 0;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs examples as ladder.txt says: run.sh DIRECTORY_OF_PROGRAMS [NAME...]. Without RDMA hardware: ./dev lab -- examples/run.sh ...
+# Runs the examples that ladder.txt lists: run.sh DIRECTORY_OF_PROGRAMS [NAME...]. Without RDMA hardware: ./dev lab -- examples/run.sh ...
 # SPDX-License-Identifier: BSL-1.0
 set -u
 here=$(dirname "$0")

@@ -32,7 +32,7 @@ OWN = ("dat::v0::", "growth::")
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """What is counted, and how it may grow."""
+    """The counted value, and its allowed growth."""
 
     name: str  # as the program names it
     size: str  # the meaning of the size
@@ -149,7 +149,7 @@ def table(curve: Curve, sides: dict[str, Points]) -> list[str]:
 
 
 def threads(program: pathlib.Path) -> list[tuple[int, float, float, float, float]]:
-    """Of 1, 2 and 4 threads: the medians of raw and dat in nanoseconds, and their spreads."""
+    """The medians of raw and dat in nanoseconds, and their spreads, with 1, 2 and 4 threads."""
     rows = []
     for n in (1, 2, 4):
         pairs = []

@@ -53,7 +53,7 @@ BUDGETS = {
     "send, with counters": 3.4,
     "send, cached region": 3.65,
 }
-# Ratios above the budget that the code has reached: (g++ 12, clang 14). bench/README.md says what the rest is.
+# Ratios above the budget that the code has reached: (g++ 12, clang 14). bench/README.md explains the rest.
 REACHED = {
     "recv, shared queue": (2.57, 2.59),
     "batch of 16": (1.14, 1.16),

@@ -30,7 +30,7 @@ def ratio_of(values: list[tuple[float, float, float]], more_is_better: bool) -> 
 
 
 def verdict(dat: ratio, peer: ratio) -> str:
-    """Of dat beside a peer: only what is beyond the noise of both, and of more than one turn."""
+    """The verdict of dat beside a peer: only differences beyond the noise of both, from more than one turn."""
     apart = peer.median - dat.median
     if min(dat.turns, peer.turns) < 2 or abs(apart) <= dat.noise + peer.noise:
         return "within noise"

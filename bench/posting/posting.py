@@ -22,7 +22,7 @@ import gauge  # noqa: E402
 
 LAB = ROOT / "tests/lab/dat-lab"
 COUNTED = "*::counted_*(posting::link&)"
-# Soft-RoCE of rdma-core 44: ibv_wr_* divided by ibv_post_send. bench/README.md says what follows for dat.
+# Soft-RoCE of rdma-core 44: ibv_wr_* divided by ibv_post_send. bench/README.md has the consequence for dat.
 RECORDED = {
     "send": 0.82,
     "send, from a link": 0.98,

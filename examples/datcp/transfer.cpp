@@ -245,8 +245,8 @@ void receive_tree(channel& from, const destination& to, bool resume, observer& w
     auto what = channel::expect<entry>(std::move(next));
     if (receive_entry(from, to, what, resume, watcher)) directories.push_back(std::move(what));
   }
-  // Inner directories first, and all of them at the end: filling a directory changes its time and needs the right to
-  // write.
+  // Finishes directories last, because a new entry changes the time of its directory and needs the right to write.
+  // Inner directories come first.
   finished end;
   for (auto it = directories.rbegin(); it != directories.rend(); ++it) {
     try {

@@ -16,7 +16,7 @@ namespace provider {
 
 inline constexpr DAT_RETURN success = DAT_SUCCESS;
 
-/// The return word of an error. With DAT_PROVIDER_LOG set, a line on stderr says what its words in full are.
+/// The return word of an error. With DAT_PROVIDER_LOG set, writes the full message to stderr.
 [[nodiscard]] DAT_RETURN word(const dat::error& e) noexcept;
 /// The return word of a result.
 template <class T>

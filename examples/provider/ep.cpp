@@ -35,7 +35,7 @@ template <class Evds>
 /// provider, where the adapter can.
 template <class Create>
 [[nodiscard]] auto create_with_inline(bool configured, dat::ep_attributes attributes, Create create) noexcept {
-  for (const std::uint32_t bytes : {256U, 64U}) { // no verb tells how many an adapter can
+  for (const std::uint32_t bytes : {256U, 64U}) { // no verb reports the limit of an adapter
     if (!configured) break;
     attributes.max_inline = bytes;
     auto made = create(attributes);

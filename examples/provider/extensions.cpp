@@ -233,7 +233,7 @@ template <class Take>
 
 [[nodiscard]] DAT_RETURN close_query(DAT_HANDLE ia) noexcept { return ia_close(ia, DAT_CLOSE_ABRUPT_FLAG); }
 
-/// What connected a datagram endpoint to a peer has ended with the event: nothing is left to free.
+/// The event ended the objects that connected a datagram endpoint to its peer: nothing is left to free.
 [[nodiscard]] DAT_RETURN free_connection(DAT_HANDLE ep) noexcept {
   return call_on<ep_object>(ep) ? success : bad_handle(return_subtype::handle_ep, "dat_ib_ud_cm_free");
 }
@@ -282,7 +282,7 @@ void add_extensions(DAT_PROVIDER& table) noexcept { table.handle_extendedop_func
 
 } // namespace provider
 
-/// What libdat2 calls for an extended operation without a handle.
+/// The function that libdat2 calls for an extended operation without a handle.
 extern "C" [[gnu::visibility("default")]] DAT_RETURN dapl_extensions(DAT_HANDLE named, DAT_EXTENDED_OP op,
                                                                      va_list args) {
   return provider::extended_operation(named, op, args);

@@ -104,8 +104,8 @@ private:
 };
 static_assert(sizeof(handle) == 64);
 
-/// The use of an object: a call on it, or a post to a queue of it. False when the handle names no object of the type
-/// `T`.
+/// A pointer to the object of a handle, for a call on the object or a post to one of its queues. Converts to false when
+/// the handle names no object of the type `T`.
 template <class T>
 class use {
 public:

@@ -41,8 +41,8 @@ struct conf_line {
   bool loaded = false; ///< from dat_provider_init to dat_provider_fini
 };
 
-/// The counters of one kind of object (extended operation QUERY_COUNTERS). Atomic ones may lose a count of threads that
-/// count at once; others are guarded by a lock.
+/// The counters of one kind of object (extended operation QUERY_COUNTERS). Atomic counters may lose a count when two
+/// threads count at the same time. A lock protects the others.
 template <std::size_t N, class Word = std::atomic<std::uint64_t>>
 class tallies {
 public:
@@ -52,7 +52,7 @@ public:
     else
       values_[which] += n;
   }
-  /// A counter; with `reset` it begins again.
+  /// Returns a counter. With `reset`, the counter then starts from zero.
   [[nodiscard]] std::uint64_t read(std::size_t which, bool reset) noexcept {
     if (!reset) return values_[which];
     if constexpr (is_atomic)
@@ -94,7 +94,8 @@ struct pz_object : object_of<DAT_HANDLE_TYPE_PZ, return_subtype::handle_pz> {
   dat::pz pz;
 };
 
-/// What a post must know of a region: the whole of it as a segment for each use, empty where it has not the right.
+/// The part of a region that posts use: the whole region as a segment for each use, empty where the region lacks the
+/// right.
 struct known_region {
   std::uint32_t key = 0; ///< lmr_context
   dat::local_segment<std::byte, dat::mem_priv::local_read> readable;

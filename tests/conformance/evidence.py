@@ -78,7 +78,7 @@ def strings(arguments: str) -> list[str]:
 
 
 def cases_of(file: str, text: str) -> Iterator[Source]:
-    """Of a C++ file. A case ends with the first line that begins with its closing brace."""
+    """The cases of a C++ file. A case ends with the first line that begins with its closing brace."""
     found: list[tuple[list[str], str]] = []  # the strings of the head, and the body
     outside, before = "", 0
     for start in CASE.finditer(text):
@@ -94,7 +94,7 @@ def cases_of(file: str, text: str) -> Iterator[Source]:
 
 
 def refused_programs_of(file: str, text: str) -> Iterator[Source]:
-    """Of a file of programs that must not compile. Their names in results begin with that of the file."""
+    """The cases of a file of programs that must not compile. Their names in results begin with that of the file."""
     for block in re.split(r"^(?=//! case: )", text, flags=re.MULTILINE)[1:]:
         tags = frozenset(tag for line in re.findall(r"^//! tags: (.*)", block, re.MULTILINE) for tag in TAG.findall(line))
         name = squeeze(block.splitlines()[0].removeprefix("//! case: "))

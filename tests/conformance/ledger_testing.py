@@ -1,4 +1,4 @@
-"""What the tests of the ledger share: a part of a catalogue, reports, and a tree with results to run the ledger on."""
+"""The parts that the tests of the ledger share: a part of a catalogue, reports, and a tree with results to run the ledger on."""
 # SPDX-License-Identifier: BSL-1.0
 
 from __future__ import annotations

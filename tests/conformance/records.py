@@ -45,7 +45,7 @@ def sources(root: Path) -> Iterator[Path]:
 
 
 def digest(root: Path) -> str:
-    """Of the sources as they are on the disk, committed or not."""
+    """Returns the digest of the sources on the disk, committed or not."""
     total = hashlib.sha256()
     for path in sources(root):
         content = hashlib.sha256((root / path).read_bytes()).hexdigest()
@@ -96,7 +96,7 @@ def origin(known: Iterable[Record]) -> str:
 
 def problems_of(results: dict[str, tuple[Record, int]], root: Path, whole: bool, driver: str = "rxe",
                 some: bool = False) -> Iterator[str]:  # fmt: skip
-    """What is wrong with a set of results: file name -> its record and the number of its cases."""
+    """The faults of a set of results: file name -> its record and the number of its cases."""
     now = digest(root)
     for name, (record, cases) in results.items():
         if record.tree != now:

@@ -75,8 +75,8 @@ def read_results(directory: Path, ledger: Ledger, root: Path | None = None, whol
                  some: bool = False) -> list[Case]:  # fmt: skip
     """All cases of DIR/*.xml and DIR/*.json. A case that failed in one run failed; else one pass is enough.
 
-    With `root`, the records of the files must say that they belong together, to the tree at `root`, and ran on devices of
-    `driver`; and that all cases were asked for, unless `some`."""
+    With `root`, the records of the files must show one run of the tree at `root` on devices of `driver`. Unless `some`, they must
+    also show that the run selected all cases."""
     merged: dict[tuple[str, str], Case] = {}
     known: dict[str, tuple[records.Record, int]] = {}
     files = sorted(path for path in directory.glob("*") if path.suffix in {".xml", ".json"})

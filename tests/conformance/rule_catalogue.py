@@ -29,7 +29,7 @@ DISPOSITIONS = {
     "open": "open",
 }
 
-# A tag covers its whole case, so in a case with more rules a tag does not show which assertion belongs to which rule.
+# The most tags of one case. A tag covers its whole case, so many tags do not show which assertion belongs to which rule.
 MOST_TAGS = 8
 
 FAMILIES = {

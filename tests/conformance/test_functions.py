@@ -102,7 +102,7 @@ REPORT = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 class dat_conform(unittest.TestCase):
-    """With reports that no device has made."""
+    """Tests with reports that no device has made."""
 
     def conform(self, *arguments: str, closing: str = "true") -> subprocess.CompletedProcess[str]:
         with tempfile.TemporaryDirectory() as results:

@@ -149,7 +149,7 @@ TEST_CASE("an unused address is unreachable within the time limit", "[connection
   auto ep = a.make_ep();
   post_receives(ep, 2);
   must(ep.connect(must(dat::ia_address::parse("10.78.1.99")), next_port(), 300ms));
-  if (how == dat::progress::manual) { // the attempt goes on in later calls
+  if (how == dat::progress::manual) { // later calls continue the attempt
     CHECK(ep.state() == state::active_connection_pending);
     SHOWS("CONN-002", "REQ-041");
   }

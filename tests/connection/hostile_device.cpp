@@ -85,7 +85,7 @@ int flood_role(channel& to, const std::vector<std::string>& args) {
 }
 const role flood_registered("hostile flood", &flood_role);
 
-/// Arguments: address, port. Sends a request and prints "asked"; prints "answered" when the reply has come. Does not
+/// Arguments: address, port. Sends a request and prints "asked"; prints "answered" when the reply has arrived. Does not
 /// complete the handshake.
 int half_open_role(channel& to, const std::vector<std::string>& args) {
   rdma_event_channel* const events = rdma_create_event_channel();

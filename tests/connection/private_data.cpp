@@ -17,7 +17,7 @@ constexpr std::size_t most = 56;
 
 /// On iWARP the wire carries the length of private data.
 bool wire_has_length(const dat::ia& ia) { return ia.native_handle()->device->transport_type == IBV_TRANSPORT_IWARP; }
-/// What arrives of the data of a request: in 56 bytes, data of 53 to 55 bytes leaves no room for its length.
+/// The part of the data of a request that arrives: in 56 bytes, data of 53 to 55 bytes leaves no room for its length.
 std::string arrival(const dat::ia& ia, std::string data) {
   if (data.size() > most - 4 && !wire_has_length(ia)) data.resize(most);
   return data;
@@ -46,7 +46,7 @@ arrived exchange(two& t, const std::string& asked, const std::string& answered) 
   return all;
 }
 
-/// The data of a peer, up to the mark of dat and with it. `length`: what the mark says.
+/// The data of a peer, up to the mark of dat and with it. `length`: the length in the mark.
 std::string like_marked(char length, std::string data = {}) {
   data.resize(most - 4);
   data += "DAT";

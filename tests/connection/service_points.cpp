@@ -299,7 +299,7 @@ TEST_CASE("a request can be handed to other service points", "[connection]") {
   auto fifth = s.request();
   CHECK(text_of(fifth.private_data()) == "from far");
   CHECK(fifth.remote_address() == must(active.local_address()));
-  CHECK(s.a.take(0).empty()); // the peer has got no event
+  CHECK(s.a.take(0).empty()); // the peer has received no event
   SHOWS("CR-066");
   s.b.make_ep();
   must(fifth.accept(s.b.ep));

@@ -4,9 +4,9 @@
 """options.py [--all] [NAME...]: ends with `N passed, N failed`.
 
 Each optimisation, standard and hardening is used with each compiler. Without --all, three examples and warned.cpp are
-compiled as one source, in a minute of one core. With --all, each is compiled by itself, in a quarter of an hour.
-The normal run has three of the choices (run.py), and each night all of them run. The warnings of g++ -O2 come in the
-release build, and clang warns before it optimises.
+compiled as one source, which takes one minute on one core. With --all, each is compiled by itself, which takes a quarter
+of an hour. The normal run has three of the choices (run.py), and a nightly run has all of them. The release build shows the
+warnings of g++ -O2. Clang warns before it optimises.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-// Boost.Asio: notifiers and loops that are assigned to, and operations that cannot go on.
+// Boost.Asio: notifiers and loops that are assigned to, and operations that cannot continue.
 // SPDX-License-Identifier: BSL-1.0
 #include "driven_pair.hpp"
 

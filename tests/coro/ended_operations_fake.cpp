@@ -25,7 +25,7 @@ TEST_CASE("a disconnect resumes every outstanding operation with a failure", "[c
   auto two = fails(p.far, p.b.ep);
   auto end_of = next<dat::disconnected>(p.far, p.b.ep);
   auto received = next<dat::recv_done>(p.far, p.b.ep);
-  must(p.b.ep.post(dat::recv{}.cookie(5))); // nobody's
+  must(p.b.ep.post(dat::recv{}.cookie(5))); // no coroutine awaits it
   auto bye = disconnect(p.near, p.a.ep, dat::close_mode::abrupt);
   const events foreign = p.run();
   CHECK(one.result() == "flushed 4, ep_disconnected with a hint");
@@ -114,7 +114,7 @@ TEST_CASE("a coroutine may be destroyed at any await, also by another coroutine"
     for (int i = 0; i < 4; ++i) all[i] = {};
     co_return "killed";
   };
-  auto k = killer(p.near, p.a.ep, victims); // the killer is behind the fourth victim, which has got the event
+  auto k = killer(p.near, p.a.ep, victims); // the killer is behind the fourth victim, which has received the event
   source.request_stop();                    // the stop is pending when the victims are destroyed
   p.settle();
   p.near.poll(ignore);

@@ -26,7 +26,7 @@ SERVER = "10.78.2.1"
 BLOCK = 65536
 LIMIT = 120.0  # seconds; nothing here takes that long unless it hangs
 SLOW = ["--limit", "500KB", "--block-size", "16KiB"]  # long enough to be interrupted in the middle
-RINGS = {"--block-size": "64KiB", "--blocks": "4"}  # unless a test says otherwise: the lab needs a second to make larger ones
+RINGS = {"--block-size": "64KiB", "--blocks": "4"}  # unless a test sets others: the lab needs a second to make larger ones
 
 
 def datcp(*arguments: str | os.PathLike[str]) -> list[str]:

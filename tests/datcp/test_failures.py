@@ -146,7 +146,7 @@ class GoesWrong(case):
 
     @unittest.skipUnless(os.environ.get("DAT_LAB") == "machine", "needs a wire that can be cut")
     def test_a_receiver_notices_that_the_other_host_is_gone(self) -> None:
-        # The server stops, so the sender's retries cannot detect it; then the wire is silent. Only the probe can detect
+        # The server stops, so the sender's retries cannot detect it; then the wire carries no traffic. Only the probe can detect
         # that.
         (self.there / "file").write_bytes(content(6_000_000))
         s = server(self.there)

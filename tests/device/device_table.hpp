@@ -55,7 +55,7 @@ template <dat::streams S>
 }
 
 /// Takes the completion of a message that its peer refuses, on a device whose requests complete before they have
-/// reached the peer: a success, or a failure when the refusal has come first.
+/// reached the peer: a success, or a failure when the refusal has arrived first.
 template <dat::streams S>
 void take_refused_send(dat::evd<S>& at) {
   (void)must(at.template wait_for_any<dat::send_done, dat::dto_failure>(patience));

@@ -20,7 +20,7 @@ namespace {
 
 constexpr auto word_rights = dat::local_read | dat::local_write | dat::remote_read | dat::remote_atomic;
 
-/// The length of the message that the receive with this cookie has got.
+/// The length of the message that the receive with this cookie has received.
 template <class Events>
 std::size_t length_of(Events& evd, std::uint64_t cookie) {
   fake::finish();

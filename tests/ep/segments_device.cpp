@@ -191,7 +191,7 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
   // Keeps the memory registered: on a busy machine a completed read may be requested again, and rxe ends the connection
   // if the memory is no longer registered.
   link.no_more();
-  SHOWS("REQ-131"); // each event has come once, and at one evd
+  SHOWS("REQ-131"); // each event has arrived once, and at one evd
 }
 
 /// Sends, writes and reads, for devices without immediate data.

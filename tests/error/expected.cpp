@@ -125,7 +125,7 @@ expected<std::string> chain(int number) {
   DAT_TRYV(want_positive(first));
   DAT_TRY(auto box, boxed(std::pair<int, int>{first, 0}.first)); // commas inside the expression
   {
-    DAT_TRY(const auto second, half(*box)); // nested: -Wshadow stays quiet
+    DAT_TRY(const auto second, half(*box)); // nested: -Wshadow does not warn
     DAT_TRY(box, boxed(second));            // assignment instead of declaration
   }
   auto named = boxed(*box);

@@ -64,7 +64,7 @@ void solicited() {
                             .solicited_immediate(7)));
   CHECK(std::get<dat::ib::recv_write_immediate_done>(must(told.get())).cookie() == dat::cookie(11));
   SHOWS("IBX-024", "COMP-026", "REQ-164");
-  // At its time limit a wait returns a completion that has come, though it woke no thread.
+  // At its time limit a wait returns a completion that has arrived, though it woke no thread.
   background late([&] { return link.receives.wait(3s); });
   late.until_asleep();
   must(link.active.post(dat::send{}));

@@ -196,7 +196,7 @@ TEMPLATE_TEST_CASE_SIG("solicited receives: the sender decides which receives wa
   must(w.evd.disable());
   must(w.far.post(dat::send{}));
   fake::finish();
-  must(w.evd.enable()); // triggers the cno, unless dat can see that no solicited receive and no failure has come
+  must(w.evd.enable()); // triggers the cno, unless dat can detect that no solicited receive and no failure has arrived
   CHECK(w.woken() == (S == dat::stream::dto));
   CHECK(take(w.evd) == events{"received 0", "received 1", "received 2", "received 3", "received 4"});
   fake::break_qp(w.ep.native_handle()); // a failure wakes the waiter

@@ -74,7 +74,7 @@ TEST_CASE("a wait below its threshold takes nothing and returns the number of qu
     REQUIRE_FALSE(none);
     CHECK(none.error() == dat::error(return_type::timeout_expired));
     CHECK(none.error().index() == 2);
-    SHOWS("EVD-060"); // two of three events release nobody
+    SHOWS("EVD-060"); // two of three events wake no thread
     CHECK(none.error().message().find("with 2 events queued") != std::string::npos);
   }
   CHECK(number(must(q.evd.dequeue())) == 1);

@@ -56,8 +56,8 @@ struct device_config {
   /// Limits that ibv_query_device reports and that creating calls enforce; name, GUID and port count are filled in.
   std::optional<ibv_device_attr> attr = {};
   std::string sysfs = {};        ///< ibv_device::ibdev_path: its folder in sysfs
-  std::uint8_t active_width = 1; ///< as ibv_query_port gives it: 1, 2, 4, 8, 12 lanes are 1, 16, 2, 4, 8
-  std::uint8_t active_speed = 1; ///< as ibv_query_port gives it: SDR 1, DDR 2, ... NDR 128
+  std::uint8_t active_width = 1; ///< as ibv_query_port reports it: 1 for 1 lane, 16 for 2, 2 for 4, 4 for 8, 8 for 12
+  std::uint8_t active_speed = 1; ///< as ibv_query_port reports it: 1 for SDR, 2 for DDR, up to 128 for NDR
   bool atomic_writes = false;    ///< the kernel reports that the device has them
   bool flushes = false;          ///< the kernel reports that the device has both kinds
   bool extended_qps = true;      ///< false: the provider lacks them, because it is older than the kernel
@@ -229,7 +229,7 @@ std::size_t forget_faults();
 /// Number of calls since reset(), failed ones included.
 std::size_t count(call c);
 
-/// The failure of one run of a swept flow. The first run has none.
+/// The failure that `sweep` injects into one run. The first run has none.
 struct injected {
   bool active = false;
   call which = call::ibv_get_device_list;

@@ -187,13 +187,14 @@ private:
   unsigned serial_ = 0, made_serial_ = 0;
 };
 
-/// Waits until `done`, at most 5 s, then aborts: a destroy that waits for acknowledgements.
+/// Waits until `done`, for a call that destroys an object and needs all its events acknowledged. Aborts the program
+/// after 5 s: a real device would wait indefinitely.
 void wait_acked(std::unique_lock<std::mutex>& lock, const std::string& what, const std::function<bool()>& done);
 /// Waits outside of the lock until `fd` is readable. 0, or EAGAIN on a non-blocking descriptor, or EINTR.
 int wait_readable(std::unique_lock<std::mutex>& lock, int fd);
 
 // late and slow devices
-void do_late(late_work what);      ///< the device does the work when its time has come
+void do_late(late_work what);      ///< the device does the work when its time has passed
 void finish_late();                ///< finishes all delayed work now
 void forget_late(const qp_obj& q); ///< a queue pair that was reset or destroyed
 void pace(call c);                 ///< without the mutex: takes the time that the call takes

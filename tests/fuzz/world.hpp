@@ -112,7 +112,8 @@ public:
     const auto here = must(dat::ia_address::parse("10.99.1.1")).with_port(port);
     require(rdma_bind_addr(id_, raw(here)) == 0 && rdma_listen(id_, 8) == 0, "rdma_listen");
   }
-  /// Answers the request that has come, as the number of an endpoint or, with 0, as a reject. False if none has come.
+  /// Accepts the request that has arrived on the endpoint of a number or, with 0, rejects it. Returns false if no
+  /// request has arrived.
   bool answer(std::uint32_t number, std::span<const std::byte> data) {
     if (read() != RDMA_CM_EVENT_CONNECT_REQUEST || !asked_) return false;
     const auto size = static_cast<std::uint8_t>(data.size());

@@ -25,7 +25,7 @@ def public_headers() -> list[str]:
 
 
 def fault(cxx: str, header: str) -> str:
-    """What the compiler says about a header; empty: nothing."""
+    """The messages of the compiler about a header. Empty when there are none."""
     libraries = subprocess.run(["pkg-config", "--cflags", "libibverbs", "librdmacm"], capture_output=True, text=True, check=True).stdout
     command = [*shlex.split(cxx), *FLAGS, f"-I{ROOT / 'include'}", f"-I{ROOT / 'detail'}", *libraries.split(), "-x", "c++", "-"]
     source = f"#include <{header}>\n#include <{header}>\n"

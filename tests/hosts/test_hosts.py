@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Tests of dat between hosts of their own: the peer's host loses power, freezes for good, or freezes for a while.
+# Tests of dat between hosts of their own: the peer's host loses power, freezes permanently, or freezes for a while.
 # SPDX-License-Identifier: BSL-1.0
 """test_hosts.py [unittest options]: runs itself on the hosts of one lab. DAT_BUILD names the build directory; by default build/gcc."""
 

@@ -209,7 +209,8 @@ TEST_CASE("names that a program adds are listed, and the version that fits best 
   must(own.add({.name = "absent"}));
   CHECK(must(own.related("mine", device)) == dat::ha_relationship::related);
   CHECK(must(own.related(device, "absent")) == dat::ha_relationship::unknown);
-  STATIC_REQUIRE(dat::ha_relationship::conflicting != dat::ha_relationship::unknown); // no provider of dat can disagree
+  // dat is the only provider, so no second one reports a conflicting relation.
+  STATIC_REQUIRE(dat::ha_relationship::conflicting != dat::ha_relationship::unknown);
   SHOWS("REG-040");
   must(own.remove("absent"));
   {

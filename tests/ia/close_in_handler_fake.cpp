@@ -178,7 +178,8 @@ TEST_CASE("ia.close in a signal handler calls verbs although the interrupted thr
     must(p.a.ep.post(dat::send{p.a.at(0, 8)}));
     posting = false;
   };
-  // The post marks nothing, because that would cost time. Were the ia the same, close could wait for a lock of verbs.
+  // A post sets no mark that close could check, because the mark would cost time. Here the two ias differ: if the post
+  // used the ia that is closed, close could wait for a lock of verbs that the interrupted post holds.
   CHECK(closed_inside(other, fake::call::ibv_post_send, post) == type::success);
   CHECK(both);
   DEVIATES("COMP-084");

@@ -289,7 +289,7 @@ TEST_CASE("an ia is opened by name, version and thread safety", "[registry][ia][
   CHECK(error_of("nobody") == dat::error(type::provider_not_found, subtype::name_not_registered));
   CHECK(error_of("nobody").call() == "registry.open");
   CHECK(error_of("absent") == dat::error(type::insufficient_resources, subtype::resource_device));
-  // The names in use are counted beside later additions, and in a registry that was moved from.
+  // A name stays in use when a later name is added, and when the registry is moved.
   {
     const auto used = must(r.open("mine", {}, manual));
     must(r.add({.name = "later"}));

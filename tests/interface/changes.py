@@ -28,7 +28,7 @@ class bad_version(Exception):
 
 @dataclass
 class difference:
-    """What differs between two versions; each entry is a line of text."""
+    """The differences between two versions. Each entry is a line of text."""
 
     removed: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)

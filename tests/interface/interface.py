@@ -208,7 +208,7 @@ class reader:
         return found
 
     def member(self, definition: ElementTree.Element, scope: str) -> Name | None:
-        """One member, or nothing for what only the library itself uses."""
+        """Returns one member, or None for a member that only the library uses."""
         kind, short = definition.get("kind", ""), plain(definition.find("name"))
         name = f"{scope}::{short}" if scope else short
         arguments, result = plain(definition.find("argsstring")), plain(definition.find("type"))

@@ -140,7 +140,7 @@ class the_reader(temporary):
 
 
 class the_headers_of_dat(unittest.TestCase):
-    """What the reference of the site shows of them."""
+    """The text of the site's reference about the changes."""
 
     names = [one for top in interface.read(ROOT) for one in top.all()]
 

@@ -75,7 +75,8 @@ struct rig {
   }
 
   /// Whether `call` waits for the lock of the cache. If verbs are named, another thread takes the lock when `call` is
-  /// inside one of them. `unchanged` says, while `call` waits, whether it has done nothing yet that needs the lock.
+  /// inside one of them. `unchanged` returns, while `call` waits, whether `call` has done nothing yet that needs the
+  /// lock.
   bool waits(
       const std::function<void()>& call, const std::vector<fake::call>& verbs = {},
       const std::function<bool()>& unchanged = [] { return true; }) {

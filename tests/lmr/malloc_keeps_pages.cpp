@@ -22,7 +22,8 @@ constexpr std::size_t small = std::size_t{64} << 10; // below the threshold from
 constexpr std::size_t large = std::size_t{8} << 20;
 constexpr std::uint64_t mark = 0x6461'7420'7061'6765;
 
-/// A buffer of malloc as an address whose origin the compiler cannot know: the buffer is read after it was freed.
+/// A buffer from malloc, which the test reads after it has freed it. The buffer is kept as an integer, so that the
+/// compiler cannot assume that no such read occurs.
 class buffer {
 public:
   enum class state { written, untouched };

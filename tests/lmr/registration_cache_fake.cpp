@@ -125,7 +125,7 @@ TEST_CASE("a full cache deregisters the region that was unused for the longest t
     const mapped_pages memory(8);
     r.take(memory.at(0, 2));
     r.take(memory.at(3));
-    r.take(memory.at(5, 3)); // the range needs the place of the first one
+    r.take(memory.at(5, 3)); // this range evicts the first one
     CHECK(r.cache.read().evicted == 1);
     CHECK(r.cache.read().bytes == 4 * page_bytes);
     is_error(r.cache.find_or_register(memory.at(0, 5)), dat::return_type::insufficient_resources,

@@ -50,7 +50,7 @@ RULE = re.compile(r"\[([A-Z]+-\d{3})\]")
 
 
 class case(NamedTuple):
-    """What a run without a mutant shows of a test case."""
+    """The result of a test case in a run without a mutant."""
 
     name: str
     rules: tuple[str, ...]
@@ -60,7 +60,7 @@ class case(NamedTuple):
 
 
 class outcome(NamedTuple):
-    """What became of a mutant: killed, timed out, survived, or not reached by any case."""
+    """The fate of a mutant: killed, timed out, survived, or not reached by any case."""
 
     one: mutants.mutant
     end: str
@@ -301,7 +301,7 @@ def score(results: list[outcome]) -> float:
 
 
 def record_of(results: list[outcome], sample: int, seed: int, date: str) -> str:
-    """What docs/conformance/mutation.json says, which STATUS.md shows: the score of a random sample of all faults."""
+    """The content of docs/conformance/mutation.json, which STATUS.md shows: the score of a random sample of all faults."""
     kinds = {kind: [r for r in results if r.one.kind == kind] for kind in sorted({r.one.kind for r in results})}
     counts = {kind: {"found": sum(r.end in FOUND for r in some), "of": len(some)} for kind, some in kinds.items()}
     head = {"date": date, "sample": sample, "seed": seed, "found": sum(r.end in FOUND for r in results), "of": len(results)}

@@ -34,7 +34,7 @@ def run(*command: object, cwd: pathlib.Path = ROOT) -> None:
 
 
 def changes_of_tree(root: pathlib.Path) -> str:
-    """What the work tree has beside its last commit."""
+    """The changes of the work tree that are not committed."""
     return subprocess.run(["git", "-C", root, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True, check=True).stdout.strip()
 
 

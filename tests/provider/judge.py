@@ -70,7 +70,7 @@ class running:
             self.process = subprocess.Popen(["stdbuf", "-oL", "-eL", *command.split()], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, start_new_session=True)
 
     def text(self) -> str:
-        """What it has printed."""
+        """The output of the program."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def life(self) -> tuple[int, int, bool]:

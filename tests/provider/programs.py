@@ -92,7 +92,7 @@ class test:
 
     @property
     def name(self) -> str:
-        """What a person types, without what differs from column to column."""
+        """The command line, without the parts that differ from column to column."""
         shown = {"limits": "dapltest -T L", "features": "dapltest -T F"}.get(self.kind, self.kind)
         return " ".join(f"{shown} {self.options}".split())
 

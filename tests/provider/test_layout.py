@@ -39,7 +39,7 @@ def includes() -> str:
 
 @functools.cache
 def preprocessed(folder: pathlib.Path) -> str:
-    """What the compiler sees of dat2/*.h, without the system's headers."""
+    """The preprocessed text of dat2/*.h, without the headers of the system."""
     kept, mine = [], False
     for line in run([CC, "-E", f"-I{folder}", "-x", "c", "-"], includes()).splitlines():
         if found := re.match(r'# \d+ "([^"]*)"', line):
@@ -58,7 +58,7 @@ def macros(folder: pathlib.Path) -> dict[str, str]:
 
 
 def body(text: str, start: int) -> str:
-    """What is between the brace at `start` and the one that closes it."""
+    """The text between the brace at `start` and the one that closes it."""
     depth = 0
     for at in range(start, len(text)):
         depth += {"{": 1, "}": -1}.get(text[at], 0)

@@ -66,7 +66,7 @@ def run(words: list, **env: str) -> str:
 
 
 class both_ways(unittest.TestCase):
-    """What a program is linked with does not decide what it runs with."""
+    """The registry that a program is linked with does not decide which registry it runs with."""
 
     def setUp(self):
         holder = tempfile.TemporaryDirectory()

@@ -77,7 +77,7 @@ struct end {
   }
   void learn(const end& other) { there = must(dat::rails_remote::from_wire(other.into.to_wire())); }
   void run() { must(rails.run(seen)); }
-  /// Writes the next message into its own slot; its bytes are its number.
+  /// Writes the next message into its own slot. Each byte is 1 + the number of the message modulo 251.
   dat::expected<void> write(bool ordered = true, std::size_t bytes = slot) {
     const std::size_t at = written * slot;
     std::memset(out.data() + at, int(written % 251) + 1, slot);

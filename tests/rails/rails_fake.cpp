@@ -186,7 +186,7 @@ TEST_CASE("a rail connects again after its cool-down, which doubles with each fa
   }
   CHECK(e.a.rails.up() == 2);
   CHECK(e.b.rails.up() == 2);
-  // A rail that was up again begins with the shortest cool-down.
+  // A rail that reconnected and then fails again starts with the shortest cool-down.
   must(e.a.rails.disconnect(0));
   e.some_turns();
   const auto before = attempts();

@@ -44,7 +44,7 @@ namespace rails_test {
 
 namespace {
 
-/// Watches the sleeps of this thread. The first ends as by a signal, unless the test says otherwise.
+/// Watches the sleeps of this thread. A sleep ends as by a signal, unless the test replaces `sleeps`.
 struct watched {
   watched() {
     if (!watches_sleep) SKIP("this build cannot watch sleeps");
@@ -142,7 +142,7 @@ TEST_CASE("rails do not sleep when their next work was due before", "[rails]") {
   e.some_turns();
   end late;
   late.open('a', 1);
-  late.paths[0].port = 9; // nobody listens there
+  late.paths[0].port = 9; // no program listens there
   late.rails = must(dat::rails::connect(late.paths, {.cool_down = 90s, .max_cool_down = 90s, .clock = []() noexcept {
                                                        if (slow) simulated += 1min;
                                                        return simulated;

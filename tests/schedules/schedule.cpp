@@ -60,8 +60,8 @@ struct world {
   bool free = false;            // threads switch at every point, not only where a thread waits
   search* all_orders = nullptr; // if set, the search makes the choices in place of the seed
   bool by_priority = false;
-  std::uint64_t accesses = 0; // one memory access of this number is a point; 0: none
-  std::uint64_t odds = 2;     // one point of this number is a switch, or a change of priority
+  std::uint64_t accesses = 0; // one in so many memory accesses is a point; 0: none is
+  std::uint64_t odds = 2;     // one in so many points switches threads; or one in 8 times as many lowers a priority
   bool looked = false;        // all threads have checked their descriptors since the last point
   unsigned turn = 0;          // the points since the last switch
 };

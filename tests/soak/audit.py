@@ -57,7 +57,7 @@ class audit:
         return found
 
     def check_life(self, sides: list[side], dead: set[int]) -> list[str]:
-        """What must hold for both sides."""
+        """Checks both sides, and returns the violations."""
         found = []
         for index, (mine, other) in enumerate((sides, sides[::-1])):
             name = ("client", "server")[index]

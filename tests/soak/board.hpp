@@ -17,7 +17,7 @@ inline constexpr std::size_t operations = 8;
 enum class outcome : std::uint64_t {
   absent = 0,  ///< the side never took part
   open = 1,    ///< under way, or its process was killed
-  drained = 2, ///< one terminal event has come, and every operation has completed
+  drained = 2, ///< one terminal event has arrived, and every operation has completed
   left = 3     ///< the endpoint was closed with operations outstanding
 };
 

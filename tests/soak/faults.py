@@ -165,8 +165,8 @@ class chaos:
 
 # The name of a fault, the function that applies it, and its weight among the others. 0: only on request, since
 # Soft-RoCE of Linux 6.1 does not survive it: while a link is down it leaves the machine no time for anything else,
-# after the removal of an address its connection manager may be dead for good (docs/lab.md), and the removal of a device
-# waits for its users without telling them.
+# after the removal of an address its connection manager may stop permanently (docs/lab.md), and the removal of a device
+# waits for its users without notifying them.
 KINDS: dict[str, tuple[typing.Callable[[chaos], None], int]] = {
     "loss": (chaos.loss, 4),
     "delay": (chaos.delay, 2),

@@ -205,7 +205,7 @@ private:
     return p;
   }
 
-  /// A life of the client. False when it cannot begin now.
+  /// Starts a connection of the client. Returns false when no connection can start now.
   bool start() {
     auto* const place = owner_.counts().begin(lane_.service);
     if (!place) return wait_a_moment();

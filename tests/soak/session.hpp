@@ -172,7 +172,7 @@ private:
   bool pending_ = false; ///< an attempt to connect or to accept has begun
   bool up_ = false;
   bool ending_ = false; ///< this side ends the connection
-  bool ended_ = false;  ///< the terminal event has come
+  bool ended_ = false;  ///< the terminal event has arrived
   std::string end_;     ///< the name of that event
   bool leaving_ = false;
   bool successful_ = false;

@@ -149,7 +149,7 @@ class soak:
 
     @staticmethod
     def resources() -> str:
-        """What the kernel counts for each device."""
+        """The counters of the kernel for each device."""
         return subprocess.run(["rdma", "resource"], capture_output=True, text=True, check=True).stdout
 
     def objects(self, pid: int) -> dict[str, int]:
@@ -231,7 +231,7 @@ class soak:
         self.check_idle()
 
     def check_growth(self, name: str, now: dict) -> None:
-        """What a process has at rest must be what it had at its first rest."""
+        """The resources of a process at rest must equal those of its first rest."""
         one = self.peers[name]
         now["objects"] = self.objects(one.process.pid)
         if one.first is None:

@@ -68,7 +68,7 @@ TEST_CASE("a shared queue that failed takes buffers and endpoints, is told of on
   p.settle();
   CHECK(p.b.take() == events{"broken"});
   CHECK(p.to[0].state() == ep_state::disconnected);
-  CHECK(p.received().empty()); // the endpoint has got no buffer
+  CHECK(p.received().empty()); // the endpoint has received no buffer
   CHECK(p.to[1].state() == ep_state::connected);
   SHOWS("SRQ-025");
   CHECK(refusal(p.srq.close()) == dat::error(return_type::invalid_state, return_subtype::srq_in_use));
@@ -267,7 +267,7 @@ TEST_CASE("lost completions break the endpoints of that evd, and the queue serve
   CHECK(p.b.take() == events{"broken"});
   p.send(0);
   CHECK(p.received() == events{"0:received 61"});
-  // Lost completions stay outstanding, as the documentation says.
+  // Lost completions stay outstanding, as documented.
   const std::size_t left = take(tiny).size();
   CHECK(left < 60);
   CHECK(p.outstanding() == 200 - 1 - left);

@@ -49,7 +49,7 @@ TEST_CASE("the low watermark of a shared queue is reported once when fewer buffe
   for (int i = 0; i < 5; ++i) message(1);
   CHECK(no_async<dat::srq_low_watermark>(p.b.ia));
   SHOWS("SRQ-032", "SRQ-039", "SRQ-035", "DTO-028", "REQ-117");
-  // With fewer buffers posted already, the event has come when the call returns, though the device reports none.
+  // With fewer buffers posted already, the event has arrived when the call returns, though the device reports none.
   must(p.srq.set_low_watermark(2));
   CHECK(must(p.b.ia.async_evd().wait_for<dat::srq_low_watermark>(0s)).srq() == p.srq);
   SHOWS("SRQ-036", "SRQ-031", "SRQ-040", "SRQ-039");

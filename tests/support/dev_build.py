@@ -26,7 +26,8 @@ COMPILERS = {"gcc": "g++", "clang": "clang++"}
 # Two parts of a run may bring the same flavour up to date; Ninja expects to be alone in a directory.
 BUILDING: dict[str, threading.Lock] = collections.defaultdict(threading.Lock)
 
-# Why a flavour could not be set up or built, by flavour: the tiers that need the flavour show no other reason.
+# The errors of each flavour that could not be set up or built. The end of the run shows them once, whatever number of tiers needs
+# the flavour.
 FAILED_BUILDS: dict[str, str] = {}
 
 # The options of each build directory follow from its purpose. All tests are compiled three times, so compile time matters:
@@ -99,8 +100,8 @@ def configure(flavour: str) -> bool:
 
 @functools.cache
 def tree() -> str:
-    """The digest of the sources before anything is built. The ledger compares it with that of the sources that it finds, so
-    sources that change during a run show nothing."""
+    """The digest of the sources before the first build of a run. The conformance ledger rejects results whose digest differs from that
+    of the work tree. So a run whose sources change gives no evidence."""
     return records.digest(ROOT)
 
 
@@ -111,7 +112,7 @@ def build(flavour: str, *targets: str) -> bool:
 
 
 def build_alone(flavour: str, *targets: str) -> bool:
-    """As build(), for the thread that holds the flavour's lock."""
+    """Does the work of build(), for the thread that holds the flavour's lock."""
     tree()
     if not configure(flavour):
         return False

@@ -105,7 +105,7 @@ def unit_as(flavour: str, manner: str, sums: tally) -> None:
 
 def build_and_run_catch2(sums: tally, title: str, flavour: str, program: str, name: str, *cases: str, limit: float = HANGS,
                          xml: pathlib.Path | None = None, **env: str) -> None:  # fmt: skip
-    """As run_catch2, for a program that may not be built yet."""
+    """Builds a program that may not be built yet, and runs it as run_catch2 does."""
     if build(flavour, program):
         run_catch2(sums, title, flavour, program, name, *cases, limit=limit, xml=xml, **env)
     else:

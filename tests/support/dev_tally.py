@@ -110,7 +110,7 @@ class tally:
         return cases
 
     def finish(self) -> int:
-        """What failed, the table and the last line."""
+        """Prints the failures, the table and the last line."""
         faults = [*FAILED_BUILDS.values(), *self.faults]
         if faults:
             say("\nWhat failed, once more:")

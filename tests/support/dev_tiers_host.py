@@ -224,7 +224,7 @@ def gauge_costs(gauge: pathlib.Path, sums: tally) -> None:
 
 
 def tier_compile_time(sums: tally) -> None:
-    """What dat costs a user's compile, beside the headers that such a program includes anyway."""
+    """The cost of dat in the compile time of a user, beside the headers that such a program includes anyway."""
     with step("Compile time against its budgets: beside what comes next", "about 1 min"):
         script = ROOT / "bench/compile_time.py"
         code = run([sys.executable, script, "--no-worse", "--budgeted", "--rounds", "1"], "compile-time.log", HANGS)

@@ -152,7 +152,7 @@ def dead_tests(path: pathlib.Path, root: pathlib.Path) -> list[str]:
 
 
 def unproven(root: pathlib.Path) -> str:
-    """What the conformance ledger finds without a run: unknown rules, and entries that no longer match the tests."""
+    """The findings of the conformance ledger without a run: unknown rules, and entries that no longer match the tests."""
     command = [sys.executable, "-B", root / "tests/conformance/ledger.py", "--tags", root / "tests", root / "examples"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stderr.strip()
 

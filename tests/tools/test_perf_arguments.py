@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-# Tests of the arguments of dat-perf: each wrong one, with the message of dat-perf. They need no RDMA device.
+# Tests of the arguments of dat-perf: the message for each wrong argument. They need no RDMA device.
 # SPDX-License-Identifier: BSL-1.0
-"""DAT_TOOLS names the directory of the built tools; by default that of build/gcc."""
+"""DAT_TOOLS names the directory of the built tools. The default is that of build/gcc."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ cat > script.txt
 
 
 class matrices(unittest.TestCase):
-    """What dat-perf finds in the results of pairs, with a launcher that gives results without any device."""
+    """The findings of dat-perf in the results of pairs, with a launcher that returns results without any device."""
 
     def judge(self, results: dict[str, float | None], *arguments: str) -> tuple[int, dict[str, Any], str, str]:
         """Results of "FROM TO"; exit code, JSON, the script for gnuplot, and what was written."""

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # Tests of dat-perf --all: matrices of hosts of their own, one with a lossy link and one whose link is down.
 # SPDX-License-Identifier: BSL-1.0
-"""Each test boots hosts (`dat-lab --hosts`) with two links: v1 for the launcher, v2 for RDMA. In a host, this script is the host's
-agent, which runs commands for the others, or with `launch` the launcher that asks an agent for it."""
+"""Each test boots hosts (`dat-lab --hosts`) with two links: v1 for the launcher, v2 for RDMA. On each host, this script runs as the
+agent, which runs commands for the other hosts. With `launch`, this script is the launcher, which passes a command to an agent."""
 
 from __future__ import annotations
 

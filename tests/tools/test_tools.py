@@ -233,7 +233,7 @@ class ping(unittest.TestCase):
 
 
 class options(unittest.TestCase):
-    """What a tool says to a value that it cannot use: the option and what it may be."""
+    """The message of a tool for a value that it cannot use: the option and its allowed values."""
 
     # The tool and its other arguments, the option, refused values, accepted values, and the message.
     RANGES = [

@@ -29,7 +29,7 @@ def is_number(value: object) -> bool:
 
 
 class checker:
-    """What is wrong with a trace."""
+    """The faults of a trace."""
 
     def __init__(self, trace: dict[str, Any]) -> None:
         self.faults: list[str] = []

@@ -33,7 +33,7 @@ public:
                     [&](const record& r) { return std::find(wanted.begin(), wanted.end(), r.what) == wanted.end(); });
     return all;
   }
-  /// Waits until a record of that point has come.
+  /// Waits until a record of that point has arrived.
   void await(point wanted) {
     const auto has = [&] {
       const std::lock_guard lock(mutex_);

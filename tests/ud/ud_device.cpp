@@ -356,7 +356,7 @@ TEST_CASE("disconnect flushes posted operations, and reset makes the endpoint re
   must(link.active.post(dat::recv{link.back.lmr}));
   must(link.passive.post(dat::ib::send_to{link.in.slice(0, 1), link.to_a})); // the address handle is the old one
   (void)expect<dat::ib::datagram_recv_done>(link.a.evd);
-  // A close of the endpoint suffices, too: its posted receive gives no event, and its memory is free.
+  // A close ends posted operations without a reset: the posted receive gives no event, and its memory may be reused.
   (void)expect<dat::ib::datagram_send_done>(link.b.evd);
   must(link.passive.post(dat::recv{link.in.lmr}.cookie(11)));
   must(link.passive.close());

@@ -113,7 +113,7 @@ def check(which: compiler, build: pathlib.Path, jobs: int, text: str) -> tuple[i
 
 
 def refuses(build: pathlib.Path) -> str:
-    """What is wrong with the first message of a compiler whose library lacks something; nothing when it names that."""
+    """The fault of the first message of a compiler whose library lacks a feature. Empty when the message names the feature."""
     _, said = check(REFUSES, build, 1, "headers_noexcept")
     first = next((line for text in said for line in text.splitlines() if "error:" in line), "no error")
     return "" if MESSAGE in first else first

@@ -19,7 +19,7 @@ from typing import IO
 
 
 class failed(Exception):
-    """What is missing, in a line."""
+    """One line that names what is missing."""
 
 
 def command(words: Sequence[str | pathlib.Path], stdin: IO[bytes] | int | None = subprocess.DEVNULL, env: dict[str, str] | None = None) -> str:

@@ -61,7 +61,7 @@ bytes bytes_of(const Range& range) {
   return bytes(range.begin(), range.end());
 }
 
-/// The bytes of an object in memory, as an adapter would send them.
+/// The bytes of an object in memory, which an adapter would send.
 template <class T>
 bytes memory_of(const T& object) {
   bytes made(sizeof object);

@@ -54,7 +54,7 @@ def prepare(architecture: str) -> None:
 
 
 def first_error_on_32_bits(header: str) -> str:
-    """What a compiler for 32 bits says first about a header of dat."""
+    """The first message of a 32-bit compiler about a header of dat."""
     root = roots.root_of(BUILD / "armhf", "armhf", [name for name in PACKAGES if name.startswith("lib")])
     words = ["arm-linux-gnueabihf-g++", f"--sysroot={root}", "-std=c++20", "-fsyntax-only", "-x", "c++", "-"]
     include = [f"-I{HERE.parents[1] / folder}" for folder in ("include", "detail")]

@@ -113,7 +113,7 @@ DAT_RETURN close_query(DAT_HANDLE ia, DAT_EXTENDED_OP operation, va_list argumen
                [&](const DAT_PROVIDER& table) { return ask(table.handle_extendedop_func, ia, operation, arguments); });
 }
 
-/// What the provider of an open adapter says about its relation to another one: nothing if it cannot say.
+/// The relation of an open adapter to another one, as its provider reports it. Empty when the provider reports none.
 std::optional<bool> asks(DAT_IA_HANDLE ia, DAT_NAME_PTR other) {
   const DAT_PROVIDER* table = all().table_of(ia);
   DAT_BOOLEAN answer = DAT_FALSE;

@@ -11,7 +11,7 @@
 
 namespace dat_registry {
 
-/// What a provider is registered under.
+/// The key under which a provider is registered.
 struct key {
   std::string name;
   std::uint16_t major_version = 2;
@@ -21,7 +21,7 @@ struct key {
   friend bool operator==(const key&, const key&) = default;
 };
 
-/// What a program asks for. Without a value for thread safety, either will do.
+/// The provider that a program requests. Without a value for thread safety, both kinds match.
 struct request {
   std::uint16_t major_version = 2;
   std::uint16_t minor_version = 0;

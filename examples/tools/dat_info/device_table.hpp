@@ -37,24 +37,28 @@ struct device_row {
   int dropped;             ///< the peer's program dropped the request, or its evd was full
   int peer_killed;         ///< the peer's process has ended
   bool immediate_data;
-  bool waits_for_receives; ///< a message without a receive waits at its sender; else it ends the connection
+  bool waits_for_receives; ///< a message without a receive waits at its sender; otherwise it ends the connection
   bool reports_breaks;     ///< an ended peer is distinguished from one that has disconnected
   bool attempts_end_at_once;
   std::size_t longest_message; ///< max_message_size; 0: not the same for all
-  bool names_local_faults; ///< a request that the adapter itself refuses fails with its own status; else it is flushed
-  bool large_regions;      ///< regions of more than 4 GiB
+  bool names_local_faults;     ///< a request that the adapter itself refuses fails with its own status; otherwise it is
+                               ///< flushed
+  bool large_regions;          ///< regions of more than 4 GiB
   bool atomic_writes;
   bool flushes;              ///< memory with the rights of flushes; posts need a library that has them, too
-  bool long_datagram_breaks; ///< a datagram longer than its receive breaks the endpoint; else it is dropped
+  bool long_datagram_breaks; ///< a datagram longer than its receive breaks the endpoint; otherwise the device drops it
   bool infiniband;           ///< has windows, datagrams, connections by descriptors, and atomics
-  bool completes_at_peer; ///< when a send or write completes, the data is at the peer; else it may still be under way
-  bool resizes_queues;    ///< evds and shared receive queues
-  bool flushes_late;      ///< a request that is posted after the end of its connection completes as flushed
-  bool pins_unreadable;   ///< memory that the program may not read can be registered for reading
-  bool breaks_in_time;    ///< `ack_timeout` and `retry_count` decide when a connection without a peer breaks
-  bool flushes_begun; ///< a shared buffer into which a message arrives when its endpoint disconnects; else it is lost
-  bool repeats_binds; ///< a bind behind a request that is sent again is performed again, and fails
-  bool reads_first_message; ///< also when it arrives before the peer's accept has ended; else it may wait for the next
+  bool completes_at_peer;    ///< when a send or write completes, the data is at the peer; otherwise it may still be in
+                             ///< transit
+  bool resizes_queues;       ///< evds and shared receive queues
+  bool flushes_late;         ///< a request that is posted after the end of its connection completes as flushed
+  bool pins_unreadable;      ///< memory that the program may not read can be registered for reading
+  bool breaks_in_time;       ///< `ack_timeout` and `retry_count` decide when a connection without a peer breaks
+  bool flushes_begun;        ///< a shared buffer that is receiving a message when its endpoint disconnects completes as
+                             ///< flushed; otherwise the buffer is lost
+  bool repeats_binds;        ///< a bind behind a request that is sent again is performed again, and fails
+  bool reads_first_message;  ///< the device completes a first message that arrives before the accept of its peer has
+                             ///< ended; otherwise the message may wait for the next one
 };
 
 /// The most bytes of a request, on any device: dat numbers them with 31 bits.

@@ -1,4 +1,4 @@
-// Reads the arguments of dat-perf: each wrong one gets an error that says what is allowed.
+// Reads the arguments of dat-perf. Reports each wrong argument in an error that names the allowed values.
 // SPDX-License-Identifier: BSL-1.0
 #include "options.hpp"
 #include "units.hpp"

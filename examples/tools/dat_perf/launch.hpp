@@ -29,12 +29,12 @@ public:
   child& operator=(const child&) = delete;
   ~child();
 
-  /// The first line of output; empty when the process ends before, or no line comes until then.
+  /// Returns the first line of output. Empty when the process ends first, or prints no line before `until`.
   [[nodiscard]] std::optional<std::string> first_line(clock::time_point until);
   void end_input();
   /// Waits until the process has ended, and returns whether it has.
   bool wait(clock::time_point until);
-  /// Readable when the process has ended.
+  /// A descriptor that becomes readable when the process ends.
   [[nodiscard]] int descriptor() const { return ended_; }
   [[nodiscard]] std::string output() const; ///< for a process that does not serve
   /// The cause of a failure of the process: the last line of its errors, or its exit code.

@@ -183,7 +183,7 @@ void judge(const options& o, matrix& all) {
     else
       all.failed.push_back(p);
   });
-  // The best first: of two values, the better one is the median.
+  // The best value comes first: of two values, the better one is the median.
   std::sort(values.begin(), values.end());
   if (greater) std::reverse(values.begin(), values.end());
   if (!values.empty()) all.median = values[(values.size() - 1) / 2];

@@ -106,7 +106,7 @@ private:
     }
   }
 
-  /// Null when the process could not be started: `problem` then says why.
+  /// Null when the process could not be started: `problem` then returns the reason.
   std::unique_ptr<child> start(std::size_t h, const std::vector<std::string>& arguments, bool serves,
                                std::string& problem) {
     try {

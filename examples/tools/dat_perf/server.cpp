@@ -27,7 +27,7 @@ public:
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &ends, nullptr); // the threads that come later have the same mask
+    pthread_sigmask(SIG_BLOCK, &ends, nullptr); // threads that are created later inherit the mask
     signals_ = signalfd(-1, &ends, SFD_CLOEXEC);
     over_ = eventfd(0, EFD_CLOEXEC);
     if (signals_ < 0 || over_ < 0) throw std::runtime_error("no descriptor for signals: too many files are open");
@@ -113,7 +113,7 @@ private:
       try {
         std::visit(dat::overloaded{[&](dat::connection_request& r) { answer(r); }, [](const auto&) {}},
                    event.assume_value());
-      } catch (const std::exception& e) { // the test of this client fails, and says so
+      } catch (const std::exception& e) { // the test of this client fails and reports the error
         if (peer_ != nullptr) peer_->abandon(e.what());
       }
     }

@@ -76,7 +76,7 @@ public:
     request.accept(ep_, grants).value();
   }
   void answer(std::size_t bytes) {
-    // One buffer: the client sends again only after it has got its answer, so one receive suffices.
+    // One buffer: the client sends again only after it has received its answer, so one receive suffices.
     const auto back = echo_.slice(0, bytes).value();
     ep_.post(dat::recv{echo_}).value();
     ep_.post(dat::send{back}).value();

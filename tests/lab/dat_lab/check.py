@@ -30,7 +30,7 @@ def foreign(arch, line):
         roots = [f for f in os.listdir(cache_dir(arch)) if f.startswith("root-")]
         print(f"info    programs of the machine: {'cached' if roots else f'{len(PACKAGES)} packages, which get downloaded at the first run'}")
     except Failure:
-        pass  # the line of the cache folder says why
+        pass  # the line of the cache folder has the reason
 
 
 def check(name=None):

@@ -51,7 +51,7 @@ def prepare(arch, wish, kinds, hosts):
     modprobe, guest, cache = tool("modprobe", "finds the kernel's modules"), guest_dir(), cache_dir(arch)
     box = None if arch.foreign else busybox()
     with Lock(cache):
-        for stale in os.listdir(cache):  # what a killed dat-lab left; nobody else writes while we hold the lock
+        for stale in os.listdir(cache):  # files of a dat-lab that was killed: no other process writes while this one holds the lock
             if stale.startswith("tmp-"):
                 path = os.path.join(cache, stale)
                 shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)

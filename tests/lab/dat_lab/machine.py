@@ -44,7 +44,7 @@ class Machine:
     name = "machine"
 
     def __init__(self, options, host="", poll=None, stream=Stream):
-        """With --hosts: of this number, with its descriptors in a poll object for all hosts, and its own kind of output stream."""
+        """With --hosts, `host` is the number of the machine, all machines share `poll`, and `stream` is the class of its output streams."""
         self.options, self.host, self.poll, self.stream = options, host, poll or select.poll(), stream
         self.console = bytearray()
         self.proc = self.saved = None
@@ -288,7 +288,7 @@ class Machine:
                 return line
 
     def take(self, fd, deadline):
-        """Moves what has come by a descriptor."""
+        """Reads the bytes that have arrived on a descriptor, and passes them on."""
         name, data = self.read(fd)
         if not data:
             if name == "ctl":
@@ -307,7 +307,7 @@ class Machine:
                 put(2, data, deadline)
 
     def read(self, fd):
-        """(name of the port, what has come; empty at its end, which is also the end of polling it)."""
+        """Returns the name of the port and the bytes that have arrived. No bytes mean the end of the port, which is then polled no more."""
         name = self.by_fd[fd]
         try:
             data = os.read(fd, 65536)
@@ -319,7 +319,7 @@ class Machine:
         return name, data
 
     def drain(self, limit=1):
-        """Takes the rest of qemu's output when qemu has ended."""
+        """Reads the rest of qemu's output when qemu has ended."""
         end = time.monotonic() + limit
         poll = select.poll()
         for fd, name in self.by_fd.items():

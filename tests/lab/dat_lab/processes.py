@@ -16,5 +16,5 @@ def end_process(p):
     p.kill()
     try:
         p.wait(5)
-    except subprocess.TimeoutExpired:  # blocked in the kernel: it ends when that lets go of it
+    except subprocess.TimeoutExpired:  # blocked in the kernel: the process ends when the kernel call returns
         pass

@@ -28,7 +28,7 @@ def tsc_khz():
         return None
     try:
         page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    except OSError:  # a host that lets nobody write code
+    except OSError:  # a host that forbids writable executable memory
         return None
     page.write(bytes.fromhex("0f31 48c1e220 4809d0 c3"))  # rdtsc; shl rdx, 32; or rax, rdx; ret
     ticks = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
@@ -73,7 +73,7 @@ def qemu_command(arch, kernel, initrd, accel, cpus, memory, extra, append):
 
 
 def machine_command(arch, kernel, initrd, accel, cpus, memory, extra):
-    """As qemu_command, for a machine that runs commands."""
+    """Returns the command of qemu_command for a machine that runs commands."""
     append = f"tsc_early_khz={khz}" if accel == "tcg" and arch.name == "x86_64" and (khz := tsc_khz()) else ""
     return qemu_command(arch, kernel, initrd, accel, cpus, memory, extra, append)
 

@@ -135,7 +135,7 @@ class Monitor:
                 return answer["return"]
 
     def write_state(self, descriptor):
-        """The machine stands still at the end, and goes on."""
+        """Writes the state of the machine, which stops during the last part of the write and then continues."""
         # Without these limits qemu writes slowly, and repeats what changes meanwhile. A machine that begins with the state of a stopped one would stop.
         self.ask("migrate-set-parameters", {"max-bandwidth": 1 << 40, "downtime-limit": LIMIT * 1000})
         self.ask("getfd", {"fdname": "state"}, [descriptor])

@@ -54,7 +54,7 @@ def conan(recipe: pathlib.Path, archive: pathlib.Path, work: pathlib.Path, os_na
     """Runs the methods of a recipe in Conan's order; returns the recipe with its package's folder."""
 
     class ConanFile:
-        """What recipes derive from."""
+        """The base class of recipes."""
 
     class MesonToolchain:
         def __init__(self, of: Any):
@@ -121,14 +121,14 @@ def conan(recipe: pathlib.Path, archive: pathlib.Path, work: pathlib.Path, os_na
 
 
 def spack(recipe: pathlib.Path, archive: pathlib.Path, work: pathlib.Path, variant: str) -> tuple[Any, pathlib.Path]:
-    """Runs a recipe for MesonPackage with a variant, as `+tools` or `~tools`; returns the recipe's directives and the prefix."""
+    """Runs a recipe for MesonPackage with a variant: `+tools` or `~tools`. Returns the directives of the recipe and the prefix."""
     said: dict[str, list[Any]] = {}
 
     def directive(name: str) -> Any:
         return lambda *values, **named: said.setdefault(name, []).append((values, named))
 
     class MesonPackage:
-        """What the recipe derives from."""
+        """The base class of the recipe."""
 
     class when:
         def __init__(self, condition: str):
