@@ -113,7 +113,7 @@ public:
   enum rank { outcome, some, any, asleep, idle, limited };
   [[nodiscard]] intrusive_list<coro_operation>& listeners(rank r) noexcept { return listeners_[r]; }
 
-  /// Any thread: ends the waits for events and times, the present ones and those to come.
+  /// Ends the waits for events and times, present and future ones. Any thread may call it.
   void stop_waits() noexcept;
   /// Any thread.
   [[nodiscard]] bool stopping() const noexcept { return stopping_.load(std::memory_order_acquire); }
@@ -121,7 +121,7 @@ public:
   /// that it has ended.
   std::size_t take_due() noexcept;
 
-  /// Ends the operations of an endpoint, or all of them, for which no event will come.
+  /// Ends the operations of an endpoint, or all operations, for which no event will arrive.
   void abandon(const ep_core* whose, const error& why) noexcept;
 
 private:
@@ -169,7 +169,7 @@ public:
       }
     }
     if constexpr (std::is_same_v<E, established>)
-      if (stopping()) return true; // the event came before the stop took effect; the event of the end follows
+      if (stopping()) return true; // the event arrived before the stop took effect; the event of the end follows
     event_.emplace(std::in_place_type<E>, std::move(e));
     if (repeated_) repeated_->expect_wait(wanted_);
     finish();
@@ -190,7 +190,7 @@ protected:
     watch(std::move(stop));
   }
   /// Takes the first kept event that this wait accepts, or else listens. A wait for any endpoint is likely to be
-  /// repeated: events that come until then are kept.
+  /// repeated: events that arrive until then are kept.
   void take_or_listen(coro_driver& d, kept_events<S>& kept, coro_driver::rank rank, std::stop_token&& stop) noexcept {
     if (!whose()) repeated_ = &kept;
     if (!kept.take_if([this](auto& e) { return this->offer(e); })) listen(d, rank, std::move(stop));

@@ -23,7 +23,8 @@ DAT_DECL void coro_schedule::request_stop(coro_entry& o) noexcept {
 }
 
 DAT_DECL std::size_t coro_schedule::take_due() noexcept {
-  due_.exchange(false, std::memory_order_acquire); // before the rest: what is added meanwhile is served later
+  due_.exchange(false, std::memory_order_acquire); // first, so that requests and timers that are added during this call
+                                                   // set the mark again
   const std::size_t n = take_stops() + timers_.expire();
   if (timers_.any()) mark_due();
   return n;

@@ -283,8 +283,8 @@ template <class Copy>
     return copy(what, posted, bytes, ep);
   }
 }
-/// As copy_to, for the success of an operation, if it is one of the common ones. Otherwise returns false. The endpoint
-/// must not end meanwhile.
+/// Calls `copy` as copy_to does if the completion is a success of a common operation. Otherwise returns false. The
+/// endpoint must not end during the call.
 template <class Copy>
 [[nodiscard, gnu::always_inline]] inline bool copy_common(const posted_work& posted, const ibv_wc& wc,
                                                           completion_owner& owner, Copy& copy) noexcept {
@@ -328,7 +328,7 @@ template <streams S, class Visitor, class... Copy>
   }
 }
 /// Takes an event of a merged evd: from the ring, or, while that is empty, straight from the device. A dequeue takes
-/// none while a thread waits. `copy`, see copy_common, gets the common completions that come from the device. It runs
+/// none while a thread waits. `copy` gets the common completions that the device returns (see copy_common). It runs
 /// with the lock of the evd held. If it returns false, the visitor gets the event.
 template <streams S, class Visitor, class... Copy>
 [[gnu::always_inline]] inline std::size_t take_merged(merged_evd& e, Visitor& visit, taking by, Copy&... copy) {

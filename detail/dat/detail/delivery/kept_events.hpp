@@ -1,4 +1,4 @@
-// Events that came while no coroutine waited for them: kept until the next wait, oldest first.
+// Events that arrived while no coroutine waited for them: kept until the next wait, oldest first.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

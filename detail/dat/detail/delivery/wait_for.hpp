@@ -81,11 +81,11 @@ inline constexpr wanted_events wanted = {
     (0 | ... | (kind_of<E> == record::kind::completion ? completion_bit<E> : 0)),
     // The failure comes first: the end of a connection follows the operations that it flushes.
     (std::is_base_of_v<completion, E> || ...),
-    // A request or a software event can still come after the end of a connection.
+    // A request or a software event can still arrive after the end of a connection.
     ((!std::is_same_v<E, cr> && !std::is_same_v<E, software_event> && !std::is_same_v<E, ib::datagram_request>) ||
      ...)};
 
-/// The error for an event that came in place of the one waited for. The endpoint is disconnected after each of them.
+/// The error when another event arrives in place of the awaited one. The endpoint is disconnected after each of them.
 [[nodiscard]] error instead(std::uint32_t ep_number, std::string_view cause) noexcept;
 template <class E>
 [[nodiscard]] error instead(const E& e) noexcept {

@@ -83,7 +83,7 @@ private:
 [[nodiscard]] result<adapter_location> first_adapter() noexcept;
 /// The adapter that has this local address.
 [[nodiscard]] result<adapter_location> adapter_at(const ia_address& local) noexcept;
-/// The adapter of a device name, or of a name that dat.conf gives.
+/// The adapter of a device name, or of a name in dat.conf.
 [[nodiscard]] result<adapter_location> adapter_named(std::string_view name) noexcept;
 /// The adapter that the host's routing uses to reach `remote`, a name or numeric address.
 [[nodiscard]] result<adapter_location> adapter_reaching(const std::string& remote, timeout limit) noexcept;

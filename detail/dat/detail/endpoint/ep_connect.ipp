@@ -377,8 +377,8 @@ DAT_DECL expected<void> ep_core::disconnect(close_mode how) noexcept {
 
 DAT_DECL expected<void> ep_core::start_graceful() noexcept {
   // The marker: a last request that moves no data. A queue completes in order, so the completion of the marker shows
-  // that all earlier requests are done, suppressed ones included. A write of length 0 touches no remote memory. Its
-  // completion has a place in the evd, see request_places.
+  // that all earlier requests have completed, suppressed ones included. A write of length 0 touches no remote memory.
+  // Its completion has a place in the evd, see request_places.
   ibv_send_wr wr{};
   wr.wr_id = tag(); // the entry is not part of the ring
   wr.opcode = IBV_WR_RDMA_WRITE;

@@ -279,8 +279,9 @@ private:
   void established() noexcept;
   /// Data of the peer has arrived before the last handshake message.
   void established_by_data() noexcept;
-  /// A message of the peer that waits shows that an accepted connection is established (uDAPL 2.0 §6.6.11). Establishes
-  /// the connection then, so that the event and the message come before what ends the connection.
+  /// Establishes an accepted connection when a message of the peer is waiting, because the message shows that the peer
+  /// is connected (uDAPL 2.0 §6.6.11). So the event and the message are queued before the events that end the
+  /// connection.
   void look_for_message() noexcept;
   void announce_event(record::kind what, int reason = 0) noexcept;
   /// Ends the connection or the attempt at one. A negative `reason` announces nothing.

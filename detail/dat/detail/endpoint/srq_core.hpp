@@ -90,7 +90,7 @@ private:
   std::uint32_t spares_ = 0;
   std::uint32_t low_ = 0;
   bool armed_ = false;   // the event of low_ has not come yet
-  bool rearmed_ = false; // an event of an earlier arming may still come, and does not name its arming
+  bool rearmed_ = false; // an event of an earlier arming may still arrive, and does not name its arming
 };
 
 /// The functions of shared queues that an ia calls.

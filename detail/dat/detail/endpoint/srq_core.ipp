@@ -260,7 +260,7 @@ DAT_DECL expected<void> srq_core::set_low_watermark(std::uint32_t low) noexcept 
   // The device checks its limit only when a buffer is taken.
   if (count_available() >= low) return success();
   attr.srq_limit = 0;
-  (void)ibv_modify_srq(srq_, &attr, IBV_SRQ_LIMIT); // limit_reached ignores an event that is still to come
+  (void)ibv_modify_srq(srq_, &attr, IBV_SRQ_LIMIT); // limit_reached ignores an event that has not arrived yet
   raise_low();
   return success();
 }

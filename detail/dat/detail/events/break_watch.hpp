@@ -26,7 +26,7 @@ public:
   break_watch(const break_watch&) = delete;
   break_watch& operator=(const break_watch&) = delete;
 
-  /// A connection's completions come to the evd from now on. Returns true for the first connection: the caller then
+  /// From now on the evd gets the completions of a connection. Returns true for the first connection: the caller then
   /// arms the device.
   [[nodiscard]] bool add_connection() noexcept { return connections_.fetch_add(1, std::memory_order_seq_cst) == 0; }
   void remove_connection() noexcept { connections_.fetch_sub(1, std::memory_order_relaxed); }

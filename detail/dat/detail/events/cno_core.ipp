@@ -236,7 +236,7 @@ DAT_DECL expected<void> cno_core::modify_agent(const wait_proxy_agent& agent) no
   const std::lock_guard lock(mutex_);
   if (dead()) return at(return_type::invalid_handle, call); // checked with the lock: see teardown
   agent_ = agent;
-  // A trigger that no agent has seen calls the new one: it may have come between the consumer's last check and this
+  // A trigger that no agent has seen calls the new one: it may have arrived between the consumer's last check and this
   // call.
   if (agent_.call && unseen_) schedule_agent();
   return success();

@@ -119,7 +119,7 @@ public:
 
   // --- failures ------------------------------------------------------------------------------------------------------
 
-  // The device gives no details of a failed poll. A wait or dequeue returns the failure; otherwise one asynchronous
+  // The device reports no details of a failed poll. A wait or dequeue returns the failure; otherwise one asynchronous
   // event reports the first failure.
   void note_poll_failure() noexcept { poll_failed_.store(true, std::memory_order_seq_cst); }
   [[nodiscard]] bool take_poll_failure() noexcept {

@@ -107,7 +107,7 @@ DAT_DECL void evd_core::queue_failed() noexcept {
   if (!lost_completions()) return; // reported before
   ia().overflowed(number());
   // Verbs does not report the endpoints whose completions were lost, so every endpoint of this evd may wait for a
-  // completion that never comes.
+  // completion that never arrives.
   ia().for_each(child_kind::endpoint, [this](ia_child& ep) {
     ep.type().on_device(ep, {.what = device_report::kind::completions_lost, .source = this});
   });
@@ -263,7 +263,7 @@ DAT_DECL expected<void> evd_core::attach(const evd_feed& f, const leaving_feeds&
   {
     const std::lock_guard lock(cno_mutex_);
     arming_.set_mode(sink ? completion_notification::evd_threshold : f.mode);
-    arming_.add_feed(); // set before the check for a waiter: a waiter that comes later sees the feed
+    arming_.add_feed(); // set before the check for a waiter: a later waiter sees the feed
     watched = watching_.load(std::memory_order_relaxed) == watching::always;
   }
   if (has_waiter()) { // the waiter arms the device in this mode

@@ -13,15 +13,14 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// Its ring holds events of all streams. When an event of another stream comes, completions move from the device's
+/// Its ring holds events of all streams. When an event of another stream arrives, completions move from the device's
 /// queue to the ring, so that each event has the right place. While the ring is empty, completions bypass it.
 ///
 /// Lock order: endpoint before evd. No function calls into an endpoint's lock with the evd's lock held.
 ///
 /// The evd counts completions, connection events and all other events separately, so that a flood of one kind costs no
-/// event of another. There is room for every completion that the attached queues can give, for `qlen` software events,
-/// requests and asynchronous events, and for `qlen` connection events or two of each attached endpoint, whichever is
-/// more.
+/// event of another. There is room for every completion of the attached queues, for `qlen` software events, requests
+/// and asynchronous events, and for `qlen` connection events or two of each attached endpoint, whichever is more.
 class merged_evd final : public evd_core {
 public:
   merged_evd(ref<ia_core> ia, streams which, std::uint32_t qlen) noexcept;

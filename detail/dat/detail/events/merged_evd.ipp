@@ -151,7 +151,7 @@ DAT_DECL bool merged_evd::append(const ibv_wc& c, work_entry& e) noexcept {
   if (posted.is_receive() && !shared && posted.kind != e.ring().usual()) e.posted.kind = e.ring().usual();
   if ((posted.is_pre_connect() || shared) && c.status == IBV_WC_SUCCESS && ep.state() == ep_state::completion_pending)
     ep.defer_arrival(ep.tag());
-  // ESTABLISHED comes before the first completion, whichever arrives first (uDAPL 2.0 §6.3.1).
+  // ESTABLISHED is queued before the first completion, even if the completion arrives first (uDAPL 2.0 §6.3.1).
   record r(c, posted, ep.tag(), shared ? 0 : e.ring().position(e));
   if (shared) shared_queue::of(e).hold();
   if (posted.is_receive() && c.status == IBV_WC_SUCCESS) ep.hold_receive();
@@ -211,7 +211,7 @@ DAT_DECL completion_owner* merged_evd::release_entry(const record& r) noexcept {
 // --- taking ----------------------------------------------------------------------------------------------------------
 
 DAT_DECL bool merged_evd::take_shared(ibv_wc& c, const completion_owner* ep) const noexcept {
-  // A message that comes before the end of the handshake completes the handshake.
+  // A message that arrives before the end of the handshake completes the handshake.
   if (!ep || ep->state() == ep_state::completion_pending || !ep->may_bypass_ring(this)) return false;
   c.wr_id = ep->tag(); // in place of the name of the entry, which can be posted again
   return true;

@@ -113,7 +113,7 @@ using event_list =
                     if_stream<S, streams::connection | streams::datagrams, datagram_connections>,
                     if_stream<S, streams::connection_requests | streams::datagrams, datagram_requests>>::type;
 
-/// Events that end a wait for another event of the endpoint, because none can come after them.
+/// Events that end a wait for another event of the endpoint, because no event of the endpoint follows them.
 template <class E>
 inline constexpr bool ends_hope =
     contains<E, type_list<dto_failure, peer_rejected, non_peer_rejected, accept_completion_error, disconnected,
@@ -147,7 +147,7 @@ constexpr void refuse_visitor() noexcept {
   (void)sizeof(visitor_misses<V, typename first_missed<V, L>::type>);
 }
 
-/// Does not compile for an evd with the streams `S` that lacks one that an object feeds.
+/// Does not compile when the streams `S` of an evd lack one of the streams `Needed` that an object feeds.
 template <streams S, streams Needed>
 [[nodiscard]] consteval bool has_streams() noexcept {
   constexpr streams missing = static_cast<streams>(static_cast<std::uint32_t>(Needed) & ~static_cast<std::uint32_t>(S));

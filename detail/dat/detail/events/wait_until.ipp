@@ -85,8 +85,8 @@ DAT_DECL expected<void> wait_until(evd_core& e, const deadline& until, look_ref 
     if (e.take_poll_failure()) [[unlikely]]
       return e.poll_error(call);
     if (auto slept = e.sleep(until); !slept) {
-      // Checks for an event that came at the last moment: the wait reports a deadline or a signal only if there is no
-      // event.
+      // Checks for an event that arrived at the last moment: the wait reports a deadline or a signal only if there is
+      // no event.
       const return_type why = slept.assume_error().type();
       if ((why == return_type::timeout_expired || why == return_type::interrupted_call) && look()) return success();
       return slept;

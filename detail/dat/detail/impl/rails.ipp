@@ -1,4 +1,4 @@
-// Definitions of rails.hpp: the interface, memory, and what goes over the wire.
+// Definitions of rails.hpp: the interface, the memory, and the data on the wire.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
@@ -249,7 +249,7 @@ DAT_DECL expected<void> rails::sleep(std::chrono::steady_clock::time_point until
     }
   const auto start = std::chrono::steady_clock::now();
   if (start >= until) return error(return_type::timeout_expired).at(call, object_kind::ep);
-  // The clock of the rails gives the time until their next work.
+  // The clock of the rails measures the time until their next work.
   const auto work = std::max(impl_->next_time() - impl_->now(), std::chrono::nanoseconds(0));
   const auto most = std::min<std::chrono::nanoseconds>({until - start, work, std::chrono::seconds(1)});
   const timespec limit{most.count() / 1'000'000'000, most.count() % 1'000'000'000};

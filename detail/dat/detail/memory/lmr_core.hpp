@@ -29,8 +29,8 @@ public:
   /// Registers memory of this process at its own addresses.
   [[nodiscard]] static result<ref<lmr_core>> create(const char* call, const ref<pz_core>& pz, void* address,
                                                     std::size_t length, int access) noexcept;
-  /// Registers by `make(access)`, which gives a verbs region, or null and errno. `prepare(region)` then completes the
-  /// object, before other threads can find it.
+  /// Registers by `make(access)`, which returns a verbs region, or null and sets errno. `prepare(region)` then
+  /// completes the object, before other threads can find it.
   template <class Make, class Prepare>
   [[nodiscard]] static result<ref<lmr_core>> create_by(const char* call, const ref<pz_core>& pz, std::size_t length,
                                                        int access, const char* verb, Make make,

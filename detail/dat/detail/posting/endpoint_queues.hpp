@@ -27,7 +27,7 @@ class ring_slots {
 public:
   explicit ring_slots(work_ring& ring) noexcept : ring_(ring), first_(ring.next()), next_(first_) {}
   [[nodiscard]] bool has_room() const noexcept { return ring_.has_room(first_, N); }
-  /// None, because the entries of a chain are the last ones of the ring.
+  /// Returns no list, because the entries of a chain are the last ones of the ring.
   [[nodiscard]] work_entry* const* entries() const noexcept { return nullptr; }
   [[nodiscard, gnu::always_inline]] work_entry* take() noexcept {
     work_entry* const e = next_;

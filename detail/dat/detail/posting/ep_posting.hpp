@@ -53,7 +53,8 @@ private:
   std::atomic<std::uint64_t> n_{0};
 };
 
-/// The base of every endpoint. By itself it is an endpoint that is gone, which replaces the one of an empty handle.
+/// The base of every endpoint. An object of this class without a derived one acts as an endpoint that has ended: posts
+/// through an empty handle use such an object.
 /// Thread safety: requests are posted by one thread at a time, and receives by one thread at a time.
 class ep_posting : public completion_owner, public posting_classes<checked_build> {
 public:
@@ -132,7 +133,8 @@ public:
   [[nodiscard]] bool accepts(zone_tag zone, std::uint64_t bytes) const noexcept {
     return zone == own_zone_ && bytes <= max_message_;
   }
-  /// Whether the adapter has the operation. Success for an endpoint that is gone, of which other checks tell.
+  /// Checks that the adapter supports the operation. Succeeds for an endpoint that has ended, which other checks
+  /// report.
   [[nodiscard, gnu::cold]] expected<void> check_support(const char* call, const request_header& r) const noexcept;
   /// Checks as `accepts`, with the cause as an error, for a tidy list. `zone`: its zone before it was tidied.
   [[nodiscard, gnu::cold]] expected<void> check(const char* call, const request_header& r, const sge_summary& list,
@@ -178,7 +180,7 @@ public:
                                                      ibv_send_wr* bad, std::uint32_t& taken) noexcept;
   [[nodiscard, gnu::cold]] expected<void> not_posted(const char* call, int err, ibv_recv_wr* wr,
                                                      ibv_recv_wr* bad) noexcept;
-  /// Called after a receive was posted: some devices do not flush one that comes after the flush.
+  /// Called after a receive was posted: some devices do not flush a receive that is posted after the flush.
   void flush_if_down() noexcept {
     if (!load_plain(up_)) [[unlikely]]
       flush_late_receive();

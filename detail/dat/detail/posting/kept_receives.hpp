@@ -60,7 +60,7 @@ private:
 };
 
 /// Owns the copies of an endpoint. The thread that posts takes them out for the time of a post. A thread that connects
-/// the endpoint meanwhile finds nothing to drop, and then the thread that posts drops them.
+/// the endpoint during the post finds no copies to drop. The thread that posts drops them afterwards.
 class kept_slot {
 public:
   constexpr kept_slot() noexcept = default;

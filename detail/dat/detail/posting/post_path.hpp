@@ -93,7 +93,8 @@ not_posted(const Queue queue, int err, typename Queue::work_request* wr, typenam
     if (!posted) work_watch<checked_build>::refused(posted.assume_error().index());
   return posted;
 }
-/// Reports a refused post of the link that the endpoint keeps. Finds it anew, so that the post need not remember it.
+/// Reports a refused post of the link that the endpoint keeps. Finds the link again, so that the post need not keep a
+/// pointer to it.
 template <std::size_t Room, class Queue>
 [[nodiscard, gnu::cold, gnu::noinline]] expected<void> kept_not_posted(const Queue queue, int err) noexcept {
   auto* const kept = &queue.template kept_link<Room>()->wr;

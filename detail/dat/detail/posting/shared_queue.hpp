@@ -26,8 +26,8 @@
 
 namespace dat { inline namespace v0 { namespace detail {
 
-/// The base of every shared receive queue. By itself it is a queue that is gone, which replaces the one of an empty
-/// handle.
+/// The base of every shared receive queue. An object of this class without a derived one acts as a queue that has
+/// ended: posts through an empty handle use such an object.
 class shared_queue : public work_queue {
 public:
   constexpr shared_queue() noexcept = default;
@@ -111,7 +111,7 @@ public:
   [[nodiscard, gnu::always_inline]] completion_owner* owner_at(std::uint32_t marker) const noexcept {
     return &entry_at(marker)->ring().owner();
   }
-  /// Counts a completion that is set aside, to be taken later; or one that no longer is.
+  /// `hold` counts a completion that is set aside for later, and `unhold` removes it from the count.
   void hold() noexcept { held_.fetch_add(1, std::memory_order_relaxed); }
   void unhold() noexcept { held_.fetch_sub(1, std::memory_order_relaxed); }
 

@@ -206,7 +206,7 @@ private:
     offender_ = {true, r.operation, r.cookie, r.ep};
     return error(return_type::invalid_state, why).at(call, object_kind::ep, r.ep).hint(hint);
   }
-  /// The first operation with a segment of which `wrong` gives a hint.
+  /// The first operation with a segment for which `wrong` returns a hint.
   template <class Wrong>
   [[nodiscard]] expected<void> find(const char* call, Wrong wrong, return_subtype why = return_subtype::none) noexcept {
     for (page* p : pages_)

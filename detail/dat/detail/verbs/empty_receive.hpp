@@ -9,8 +9,8 @@
 namespace dat { inline namespace v0 { namespace detail {
 
 /// Posts a chain of receives whose first receive a driver (libsiw) has refused because it has no segment. Posts one at
-/// a time, and gives each that is empty a segment of length 0. Other devices do not get such a segment: to some of them
-/// a length of 0 means 2^31 bytes. `post(wr, bad)` posts a chain. Returns 0 or the errno, and then `bad`.
+/// a time, and adds a segment of length 0 to each empty one. Other devices do not get such a segment: to some of them a
+/// length of 0 means 2^31 bytes. `post(wr, bad)` posts a chain. Returns 0 or the errno, and then `bad`.
 template <class Post>
 [[nodiscard, gnu::cold]] int post_empty_receives(ibv_recv_wr* first, ibv_recv_wr*& bad, Post post) noexcept {
   for (ibv_recv_wr* wr = first; wr; wr = wr->next) {

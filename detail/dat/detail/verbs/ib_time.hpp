@@ -13,7 +13,7 @@ inline constexpr std::chrono::microseconds longest_ack_timeout{8'796'093'022};
 
 /// Smallest t with 4.096 us * 2^t >= d, 1..31. Zero would mean no limit.
 [[nodiscard]] constexpr std::uint8_t ack_timeout_code(std::chrono::microseconds d) noexcept {
-  // Longer times give the largest code; their nanoseconds might not fit into 64 bits.
+  // Longer times have the largest code; their nanoseconds might not fit into 64 bits.
   if (d > std::chrono::hours(3)) return 31;
   if (d <= std::chrono::microseconds(0)) return 1;
   std::uint8_t code = 1;

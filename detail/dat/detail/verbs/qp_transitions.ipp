@@ -34,7 +34,7 @@ DAT_DECL int datagram_qp_to_rts(ibv_qp* qp, std::uint8_t port, std::uint16_t pke
   return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN);
 }
 
-/// The three steps. `describe(attr, mask)` gives the part of each step that depends on the peer, or an errno.
+/// The three steps. `describe(attr, mask)` sets the part of each step that depends on the peer, or returns an errno.
 template <class Describe>
 [[nodiscard]] rts_result steps_to_rts(ibv_qp* qp, const qp_settings& s, qp_init_state& now, const char* source,
                                       Describe describe) noexcept {

@@ -96,8 +96,8 @@ inline constexpr unsigned relevant_flags = IBV_WC_WITH_IMM | IBV_WC_WITH_INV | I
 }
 
 // Takes ibv_wc::status as a number, since a device may report a status that this version's enumeration lacks.
-// Total: every value gives a status that DAT allows for the operation. Unreachable from the success path: callers test
-// for IBV_WC_SUCCESS first.
+// Every value has a status that DAT allows for the operation. Unreachable from the success path: callers test for
+// IBV_WC_SUCCESS first.
 [[nodiscard]] constexpr dto_status to_dto_status(int status, dto_operation operation) noexcept {
   if (is_receive(operation)) return receive_status(status, operation);
   if (operation == dto_operation::bind || operation == dto_operation::unbind) return bind_status(status, operation);

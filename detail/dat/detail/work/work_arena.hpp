@@ -21,7 +21,7 @@ namespace dat { inline namespace v0 { namespace detail {
 
 /// Names one life of an endpoint, from its creation or reset to the next: the wr_id of its marker. Never 0.
 using ep_generation = std::uint64_t;
-/// True for two wr_ids of one life: renew gives all of them the same number in the upper half, and no other life has
+/// True for two wr_ids of one life: renew sets the same number in the upper half of all of them, and no other life has
 /// it.
 [[nodiscard]] constexpr bool same_life(std::uint64_t a, std::uint64_t b) noexcept { return a >> 32 == b >> 32; }
 

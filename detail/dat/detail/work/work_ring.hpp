@@ -215,7 +215,7 @@ protected:
 class work_ring : public work_queue {
 public:
   /// Links `capacity + 1` entries at `first`. One of them stays free, so that a full ring differs from an empty one.
-  /// All entries have the kind `usual` until a post gives them another.
+  /// All entries have the kind `usual` until a post sets another.
   void place(work_entry* first, std::uint32_t capacity, completion_owner* owner, work_kind usual) noexcept {
     first_ = first;
     count_ = capacity + 1;
@@ -238,7 +238,7 @@ public:
 
   [[nodiscard]] completion_owner& owner() const noexcept { return *owner_; }
   [[nodiscard]] std::uint32_t capacity() const noexcept { return count_ - 1; }
-  /// The kind of its entries, unless a post gives them another.
+  /// The kind of its entries, unless a post sets another.
   [[nodiscard]] work_kind usual() const noexcept { return usual_; }
   /// Posted and not retired.
   [[nodiscard]] std::uint32_t used() const noexcept { return distance(load_plain(last_retired_), next()) - 1; }
