@@ -20,12 +20,12 @@ namespace dat { inline namespace v0 { namespace trace {
 
 /// The steps that are traced. The USDT probe and its arguments are in parentheses.
 enum class point : std::uint8_t {
-  post,       ///< dat gives an operation to the device (`dat:post`: number, operation, bytes, cookie)
+  post,       ///< dat passes an operation to the device (`dat:post`: number, operation, bytes, cookie)
   refused,    ///< the device refused the last operations (`dat:refused`: number, how many, errno)
-  completion, ///< a poll got a completion (`dat:completion`: number, operation, bytes, cookie, verbs status)
+  completion, ///< a poll returned a completion (`dat:completion`: number, operation, bytes, cookie, verbs status)
   state,      ///< the state of an endpoint has changed (`dat:state`: number, old state, new state)
   connection, ///< an event of a connection was queued (`dat:connection`: number, its name, reason)
-  request,    ///< a peer asks for a connection (`dat:request`: port, 0 or the errno of its refusal)
+  request,    ///< a peer requests a connection (`dat:request`: port, 0 or the errno of its refusal)
   arm,        ///< an evd asks the device to notify (`dat:arm`: number, errno)
   sleep,      ///< a thread that waits on an evd sleeps (`dat:sleep`: number)
   wake,       ///< the waiting thread has woken (`dat:wake`: number, errno)
