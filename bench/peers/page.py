@@ -109,7 +109,7 @@ def page(rows: list[results.row], reasons: dict[str, str], facts: dict[str, str]
 `./dev bench peers` writes this page. Each number is the time or the cost of a peer divided by that of hand-written verbs: 1 is equal, and more than 1 is
 slower, also for rates. ± is the noise: half of the range of all turns, and at least {verdicts.FLOOR:.2f}. For connections per second it is at
 least {verdicts.FLOOR_OF_CONNECTIONS:.2f}, because two boots differ that much. *dat is* compares the best one of *dat lean*, *dat merged* and *dat manual* with all peers; it is *ahead* or *behind* only
-beyond the noise of both. [The benchmarks](../bench/README.md#peers-dat-beside-perftest-rdma-core-ofa-dapl-libfabric-and-ucx) say which programs these are.
+beyond the noise of both. [The benchmarks](../bench/README.md#peers-dat-beside-perftest-rdma-core-ofa-dapl-libfabric-and-ucx) list these programs.
 
 ![Latency, rates, connections and memory in times hand-written verbs](peers.svg)
 

@@ -14,7 +14,7 @@ FLOOR_OF_CONNECTIONS = 0.03  # their handshakes depend more on when each side ru
 
 @dataclasses.dataclass(frozen=True)
 class ratio:
-    """How a peer stands to hand-written verbs in one row; above 1 is slower, whatever the unit."""
+    """The ratio of a peer to hand-written verbs in one row. Above 1, the peer is slower, whatever the unit."""
 
     median: float
     noise: float

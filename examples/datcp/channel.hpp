@@ -130,7 +130,7 @@ private:
   std::deque<receive_result> arrivals_;
   std::uint64_t arrived_ = 0;  // blocks
   std::uint64_t consumed_ = 0; // released
-  std::uint64_t credited_ = 0; // credits that the peer knows of
+  std::uint64_t credited_ = 0; // credits that were reported to the peer
   std::string failure_;        // the first operation that failed, to explain why the connection broke
   std::string end_;            // why the connection is over; empty while it is up
 };

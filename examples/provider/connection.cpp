@@ -97,7 +97,7 @@ constexpr auto requests_stream = dat::streams::connection_requests;
     if (!with) return cr.bad_handle(return_subtype::handle_ep);
     if (static_cast<bool>(r.datagrams) != with->is_datagram()) return cr.bad_argument(2);
     if (r.datagrams) return word(r.datagrams.accept(with->ud, to_bytes(data, size)));
-    // The one endpoint that a request brings may also be named, as consumers of DAT 1 do.
+    // The endpoint that a request contains may also be named, as consumers of DAT 1 do.
     if (r.local_ep && ep && ep != r.local_ep) return cr.bad_argument(2);
     const auto accepted = r.local_ep ? r.cr.accept(to_bytes(data, size)) : r.cr.accept(with->rc, to_bytes(data, size));
     if (accepted) with->made_for_request = false;
@@ -137,7 +137,7 @@ template <class Refuse>
 
 // --- endpoints
 
-/// Counts a call on an endpoint, of which no post may change the counters meanwhile.
+/// Counts a call on an endpoint. No post may change the counters of the endpoint during the count.
 void count(const ep_object& e, DAT_EP_COUNTERS which) noexcept {
   if (const post_to alone(e.self, handle::requests); alone) alone->counters.add(which);
 }

@@ -19,7 +19,7 @@ template <class Operation>
 
 /// The operations that the entries post, each with the name and the counter of its entry, its queue, and the rights
 /// that it needs to the memory. `flags` is the position of the completion flags among the arguments. `make(memory,
-/// give)` gives the operation to `give`, or returns an error.
+/// give)` passes the operation to `give`, or returns an error.
 struct request {
   static constexpr auto queue = handle::requests;
   static constexpr auto rights = dat::local_read;

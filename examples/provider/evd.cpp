@@ -5,8 +5,8 @@
 namespace provider {
 namespace {
 
-/// The return value of a dequeue that finds no event. An evd of completions that is empty gives the bare number,
-/// without the class of an error, as OFA's provider does: programs that poll compare the whole word.
+/// The return value of a dequeue that finds no event. An empty evd of completions returns the bare number, without the
+/// class of an error, as OFA's provider does: programs that poll compare the whole word.
 [[nodiscard]] DAT_RETURN no_event(const evd_object& e, dat::error why) noexcept {
   const bool completions = (e.evd.stream_set() & (dat::streams::dto | dat::streams::rmr_bind)) != dat::streams{};
   return completions && why.type() == return_type::queue_empty ? DAT_RETURN{DAT_QUEUE_EMPTY} : word(why);

@@ -55,7 +55,7 @@ private:
   [[gnu::tls_model("initial-exec")]] static inline constinit thread_local unsigned depth = 0;
 };
 
-/// A lock for a few instructions, as posts need it. A thread that finds it taken gives up the processor.
+/// A lock for a few instructions, as posts need it. A thread that finds it taken yields the processor.
 class short_lock {
 public:
   [[nodiscard]] bool try_lock() noexcept { return !taken_.exchange(true, std::memory_order_acquire); }

@@ -199,8 +199,8 @@ struct ep_object : object_of<DAT_HANDLE_TYPE_EP, return_subtype::handle_ep> {
   kept_data private_data; ///< of the last connection event
 };
 
-/// A post to a queue of an endpoint, for its duration: alone, and before or after the end of the endpoint, not
-/// meanwhile.
+/// A post to a queue of an endpoint, for its duration. No other post to the queue and no end of the endpoint can
+/// overlap it.
 class post_to : public use<ep_object> {
 public:
   /// Waits for the post of another thread.
@@ -267,7 +267,7 @@ public:
   }
   /// Adds a region. False without memory.
   [[nodiscard]] bool add(const lmr_object& region) noexcept;
-  /// Removes a region, if it is in the table: its key may be that of another by now.
+  /// Removes a region, if it is in the table: another region may have its key.
   void remove(const lmr_object& region) noexcept;
 
 private:

@@ -185,7 +185,7 @@ TEST_CASE("one agent can serve the cnos of two ias", "[CNO-044][REQ-009][EVENT-0
   must(g.evd.post(1));
   a.await(2);
   CHECK(a.calls == 2);
-  CHECK(a.last == g.evd.id().number()); // the one agent is told the evd of either ia
+  CHECK(a.last == g.evd.id().number()); // the one agent gets the evd of either ia
   SHOWS("REQ-010");
   STATIC_REQUIRE(std::is_aggregate_v<dat::wait_proxy_agent>); // a value of the program, which is no object of dat
   SHOWS("SAFE-005");

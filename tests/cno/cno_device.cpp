@@ -72,7 +72,7 @@ TEST_CASE("completions-only and merged evds trigger one cno without a missed com
   SHOWS("CNO-001", "CNO-011", "EVD-011", "EVENT-045", "EVENT-066", "MODEL-007");
   CHECK(error_of(earlier.wait(0s)).type() == type::queue_empty); // an evd has one cno
   SHOWS("REQ-154");
-  // A cno names an evd. Only the evd gives the completion.
+  // A cno names an evd. Only the evd has the completion.
   STATIC_REQUIRE(std::is_same_v<decltype(link.cno.wait(patience)), dat::expected<dat::evd_id>>);
   SHOWS("CNO-002", "EVENT-008", "REQ-156");
 }

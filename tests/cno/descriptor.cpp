@@ -56,7 +56,7 @@ TEST_CASE("the descriptor works in poll and in epoll, level and edge",
     CHECK(ready(level) == 1); // the descriptor is readable until the trigger is taken
     CHECK(ready(edge) == 1);
     CHECK(ready(edge) == 0);
-    must(f.evd.post(2)); // a second trigger gives a second edge
+    must(f.evd.post(2)); // a second trigger makes a second edge
     CHECK(ready(edge) == 1);
     std::uint64_t taken = 0;
     REQUIRE(::read(f.cno.fd(), &taken, sizeof taken) == sizeof taken);

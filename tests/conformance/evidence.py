@@ -25,7 +25,7 @@ NO_ASSERTION = re.compile(r"(\(void\)|(if|while|for) \([^{}]*\)|error:|tags:.*|/
 
 @dataclass(frozen=True)
 class Source:
-    """A test case as it stands in the sources."""
+    """A test case as the sources have it."""
 
     file: str  # below tests/
     name: str

@@ -16,7 +16,7 @@ from rule_catalogue import DISPOSITIONS, MOST_TAGS, Ledger
 LOOKS_LIKE_RULE = re.compile(r"[A-Z][A-Z0-9]*-\d+[a-z]?")
 TAG = re.compile(r"\[([^\[\]]+)\]")
 
-# First word of a result file's name -> the proof that a passing test in it gives.
+# First word of a result file's name -> the proof that a passing test in it is.
 TIERS = {"device": "rxe", "unit": "fake", "types": "type", "compile_fail": "type"}
 
 

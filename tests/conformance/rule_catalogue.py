@@ -172,7 +172,7 @@ def load_catalogue(docs: Path) -> Ledger:
 
 
 def toml_entries(path: Path, table: str, keys: set[str], ledger: Ledger) -> Iterator[dict[str, str]]:
-    """The entries of a TOML array of tables. An entry with a list `rules` stands for as many entries with `rule`."""
+    """The entries of a TOML array of tables. An entry with a list `rules` is the same as one entry with `rule` for each."""
     if not path.exists():
         return
     try:

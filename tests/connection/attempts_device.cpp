@@ -192,7 +192,7 @@ TEST_CASE("an unanswered connect times out, and a late answer has no effect", "[
   }
   SHOWS("CONN-080", "REQ-080", "EPS-004");
 
-  // Both requests are still queued. Accepting one of them succeeds and then gives an event; rejecting the other
+  // Both requests are still queued. Accepting one of them succeeds and then leads to an event; rejecting the other
   // succeeds.
   CHECK(is_empty(link.b.evd)); // this side is not notified
   check_private_data(unanswered.private_data(), bytes_of("first"));

@@ -55,7 +55,7 @@ TEST_CASE("a common service point listens at an address, for common_connect and 
   s.settle();
   CHECK(s.a.take(1) == events{"established"});
   CHECK(s.b.take(1) == events{"established"});
-  CHECK(s.b.ep.state() == ep_state::connected); // the endpoint that the answer gave
+  CHECK(s.b.ep.state() == ep_state::connected); // the endpoint that the answer named
   SHOWS("CR-021");
   CHECK(must(s.b.ep.query()).comm == dat::communicator{AF_INET, SOCK_STREAM, IPPROTO_TCP});
 

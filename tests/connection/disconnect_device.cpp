@@ -251,7 +251,7 @@ TEST_CASE("closing a connected endpoint gives an event at the peer only", "[conn
   link.a.pz = must(link.a.ia.create_pz());
   (void)next<dat::disconnected>(link.b.evd);
 
-  // The endpoint gives neither events nor completions, and the evd serves another endpoint.
+  // The endpoint has neither events nor completions, and the evd serves another endpoint.
   CHECK(is_empty(link.a.evd));
   SHOWS("DISC-037", "EP-035", "EP-036", "EP-039", "EPS-085", "REQ-045"); // this thread takes the events of both sides
   auto another = link.a.make_ep();

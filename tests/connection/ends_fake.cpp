@@ -204,8 +204,8 @@ TEST_CASE("the last handshake message may arrive while another thread cancels th
   auto request = must(b.evd.wait_for<dat::connection_request>(plenty));
   must(request.accept(b.ep));
   must(a.evd.wait_for<dat::established>(plenty));
-  // The disconnect checks for a message that has arrived, and holds the endpoint's lock meanwhile. At that time the
-  // service thread has read the handshake message, and waits for the endpoint's lock.
+  // The disconnect checks for a message that has arrived, and holds the endpoint's lock during the check. At that time
+  // the service thread has read the handshake message, and waits for the endpoint's lock.
   const auto caller = std::this_thread::get_id();
   fake::intercept(fake::call::ibv_poll_cq, [&] {
     if (std::this_thread::get_id() != caller) return;

@@ -159,7 +159,7 @@ TEST_CASE("data that has arrived keeps accept_timeout from ending the connection
   must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(5)));
   t.connect();
   must(request_on(t.b.evd).accept(t.b.ep));
-  while (t.a.ep.state() != ep_state::connected) { // b does not read the clock meanwhile
+  while (t.a.ep.state() != ep_state::connected) { // b does not read the clock during this time
     fake::finish();
     t.a.ia.run();
   }

@@ -273,7 +273,7 @@ TEST_CASE("an accept that fails in its last step gives an event, and the peer is
     t.b.make_ep();
     must(t.b.ep.post(dat::recv{t.b.at(0, 8)}.cookie(1)));
     auto request = t.ask();
-    // What the consumer gives is checked before, so that no such errno is the fault of a parameter.
+    // dat checks the consumer's arguments first, so no such errno can be caused by an argument.
     is_error(t.b.pz.create_ep<dat::rc>(t.b.evd, {.max_rdma_read_in = std::uint8_t{200}}),
              return_type::invalid_parameter, return_subtype::arg7);
     is_error(request.accept(t.b.ep, std::array<std::byte, 57>{}), return_type::invalid_parameter, return_subtype::arg4);

@@ -83,7 +83,7 @@ TEST_CASE("a service point that is closed while requests arrive has delivered or
     }
     for (std::size_t i = 0; i < round; ++i) rig::some_way(s.a, s.b);
     must(common ? csp.close() : psp.close());
-    // Rejects each delivered request: refusals without a request give another event.
+    // Rejects each delivered request: refusals without a request lead to another event.
     std::size_t rejected = 0;
     events outcomes;
     while (outcomes.size() < asking.size()) {

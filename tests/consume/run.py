@@ -224,7 +224,7 @@ class consumers:
         self.check(at / "consumer")
 
     def options(self) -> None:
-        """Examples give no warning: each optimisation, standard and hardening with g++ and clang."""
+        """Examples compile without a warning: each optimisation, standard and hardening with g++ and clang."""
         reports = [f"{name}:\n{report}" for name, report in options.check(False, options.TELLING, options.TELLING_CHOICES) if report]
         if reports:
             raise failure("\n".join(reports))

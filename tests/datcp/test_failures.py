@@ -14,7 +14,7 @@ from datcp_testing import LIMIT, SERVER, SLOW, case, content, eventually, main, 
 
 
 class GoesWrong(case):
-    """Each failure gives one clear line and an exit code, no incomplete file under the final name, and a running server."""
+    """Each failure prints one clear line, sets an exit code, leaves no incomplete file under the final name, and leaves the server running."""
 
     def test_a_server_that_is_not_there(self) -> None:
         self.bad(run("--port", "7499", f"{SERVER}:x", self.here), f"{SERVER}: no datcp server answers on port 7499")

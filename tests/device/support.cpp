@@ -181,8 +181,8 @@ void two_sides::disconnect(endpoint& active, endpoint& passive, place where) {
 
 namespace {
 /// Calls `each` with the place, the number and the expected value of the bytes of each block from the block of `begin`
-/// on, while it returns true. One computation gives eight bytes, because the tests are not optimised, and the lab
-/// emulates them.
+/// on, while it returns true. One computation yields eight bytes, because the tests are not optimised, and the lab
+/// emulates the processor.
 template <class F>
 void each_block(std::size_t begin, std::size_t size, std::uint32_t seed, F each) {
   std::uint64_t words[512];

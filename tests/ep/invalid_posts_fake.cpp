@@ -203,7 +203,7 @@ TEST_CASE("one bad request among several is refused with its own remedy, and non
 TEST_CASE("when the device refuses without a position, no operation of the call is posted") {
   clean_world world;
   pair p({.max_request_dtos = 4});
-  // Below RTS the provider of Soft-RoCE gives EINVAL and leaves bad_wr alone.
+  // Below RTS the provider of Soft-RoCE returns EINVAL and does not set bad_wr.
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_RESET;
   REQUIRE(ibv_modify_qp(p.a.ep.native_handle(), &attr, IBV_QP_STATE) == 0);

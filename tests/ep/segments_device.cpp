@@ -148,7 +148,7 @@ void every_operation(Link& link, std::span<const std::size_t> sizes = sizes_of_a
       SHOWS("IBX-019", "COMP-071");
       arrived(in);
 
-      // RDMA write: uses no receive, and gives no event at the peer
+      // RDMA write: uses no receive, and leads to no event at the peer
       must(link.to().post(dat::recv{}.cookie(5)));
       must(link.from().post(dat::rdma_write{pieces(), in.remote(sink, size)}.cookie(6)));
       const auto written = next<dat::rdma_write_done>(link.sends());
@@ -241,7 +241,7 @@ TEST_CASE("every operation moves every size in any number of segments, on one ev
   SHOWS("DTO-095", "DTO-110");
   CHECK(next<dat::send_done>(link.a.evd).cookie() == dat::cookie(2));
 
-  // A write takes the flags of every request but the one for receives: the first gives no completion.
+  // A write takes the flags of every request except the flag for receives. The first write has no completion.
   buffer from(link.a.pz, 8);
   buffer into(link.b.pz, 8);
   fill(from.bytes, 3);

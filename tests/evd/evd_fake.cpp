@@ -104,7 +104,7 @@ TEST_CASE("when a device cannot resize its queue, the evd is unchanged", "[EVD-0
 TEST_CASE("a wait that a signal interrupts returns the event that the handler has queued", "[evd]") {
   static queue<mixed>* signalled = nullptr;
   queue<mixed> q;
-  must(q.evd.post(1)); // gives the ring memory, because a handler may not allocate
+  must(q.evd.post(1)); // allocates the memory of the ring, because a handler must not allocate
   (void)must(q.evd.dequeue());
   signalled = &q;
   std::atomic<::pid_t> thread{0};

@@ -253,7 +253,7 @@ TEST_CASE("selective endpoints: only operations posted with notification trigger
   must(link.active.post(dat::send{}.cookie(2)));
   CHECK(link.woken());
   SHOWS("COMP-018", "EVENT-045");
-  CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(2)); // the suppressed requests give no completion
+  CHECK(link.poll<dat::send_done>().cookie() == dat::cookie(2)); // the suppressed requests have no completion
   SHOWS("REQ-111", "COMP-004");
   NEEDS_FEATURE(immediate_data);
   must(link.active.post(dat::rdma_write{write}.immediate(1).cookie(6).suppress_notification()));

@@ -14,7 +14,7 @@ constexpr int nobody_listens = 1, said_no = 2;    // values of the answer to a r
 
 bool same_gid(const ibv_gid& a, const ibv_gid& b) { return std::memcmp(a.raw, b.raw, sizeof a.raw) == 0; }
 
-/// Whether the network brings the messages of a group to the device: some id is a member that receives.
+/// Whether the network delivers the messages of a group to the device: some id is a member that receives.
 bool brings(const device_state& d, const ibv_gid& group) {
   const auto ids = all_live<id_obj>();
   return std::any_of(ids.begin(), ids.end(), [&](const auto* i) {

@@ -1,4 +1,4 @@
-// Descriptors of a device that was disassociated: they always poll as POLLERR, and reading them gives EIO.
+// Descriptors of a device that was disassociated: they always poll as POLLERR, and reading them fails with EIO.
 //
 // Source: Linux "RDMA/uverbs: Make the event_queue fds return POLLERR when disassociated" (5.6 and stable kernels);
 // mlx5 disassociates on firmware reset, health recovery, driver unbind and hot unplug.

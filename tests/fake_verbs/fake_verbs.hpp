@@ -100,12 +100,13 @@ void set_port_state(std::string_view device, std::uint8_t port, ibv_port_state s
 /// peers, its queue pairs move to ERR, new objects on it fail with EIO, and it leaves the device list.
 void remove_device(std::string_view device);
 /// The descriptors of the device's contexts and completion channels fail, as those of a disassociated device do: they
-/// poll as POLLHUP (a real one: POLLERR), and reading gives EIO. Nothing else happens; remove_device does the rest.
+/// poll as POLLHUP (a real one: POLLERR), and reading fails with EIO. Nothing else happens; remove_device does the
+/// rest.
 void kill_descriptors(std::string_view device);
 
 /// The driver resets the device (mlx5: firmware reset, unbind): every open context of it is disassociated. Its
-/// descriptors stay readable and give EIO, ids bound to it get DEVICE_REMOVAL, and its queue pairs process nothing and
-/// give no flush completions. The device itself is present again at once and can be opened. (Linux 5.7,
+/// descriptors stay readable, and reading fails with EIO. Ids bound to it get DEVICE_REMOVAL. Its queue pairs process
+/// nothing and have no flush completions. The device itself is present again at once and can be opened. (Linux 5.7,
 /// drivers/infiniband/core/uverbs_main.c, ib_uverbs_event_read and ib_uverbs_event_poll)
 void disassociate(std::string_view device);
 
@@ -347,9 +348,10 @@ void async(ibv_event_type type, ibv_context* context, int port = 1);
 
 /// Sends posted on this queue pair from now on wait for complete(); false lets them and the waiting ones run.
 void hold(ibv_qp* qp, bool on = true);
-/// Completes a waiting send (the oldest, or the oldest with this wr_id). Success really moves the data, and gives a
-/// work completion if it is signalled; any other status gives one in any case, moves nothing, and moves the queue pair
-/// to ERR. False if there is no such send, or if success has to wait (no receive posted at the peer).
+/// Completes a waiting send (the oldest, or the oldest with this wr_id). With success, the request moves the data, and
+/// has a work completion if it is signaled. With any other status, the request always has a work completion, moves no
+/// data, and moves the queue pair to ERR. False if there is no such send, or if success has to wait (no receive posted
+/// at the peer).
 bool complete(ibv_qp* qp, std::optional<std::uint64_t> wr_id = {}, ibv_wc_status status = IBV_WC_SUCCESS);
 /// The oldest waiting send reaches the peer, but its acknowledgement is lost: the peer gets the data and the completion
 /// of its receive, and the sender's queue pair moves to ERR with RETRY_EXC_ERR. False as complete.

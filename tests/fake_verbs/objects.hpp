@@ -249,7 +249,7 @@ struct id_obj : rdma_cm_id, object {
   std::size_t unread = 0;  ///< CONNECT_REQUESTs not fetched yet
   std::size_t unacked = 0; ///< events fetched, not acknowledged
   std::unique_ptr<ibv_sa_path_rec> path;
-  std::vector<ibv_gid> receives; ///< groups whose messages the network brings to the port
+  std::vector<ibv_gid> receives; ///< groups whose messages the network delivers to the port
   id_obj() : rdma_cm_id{}, object{k} {}
   rdma_cm_id* as_c() { return this; }
 };

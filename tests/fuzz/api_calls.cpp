@@ -274,7 +274,7 @@ void run::memory_calls() {
   case 3:
     if (auto r = any(regions).remote(in.byte(), in.byte())) remote = r.value();
     return;
-  case 4: { // keys and addresses that no peer gave
+  case 4: { // keys and addresses that no peer has sent
     auto r = dat::remote_segment<char, all_rights.value>::make(in.number<std::uint64_t>(), in.byte(), count());
     if (r) remote = r.value();
     return;

@@ -1,4 +1,4 @@
-// The text of dat.conf and of DAT_OVERRIDE: any text gives entries and remarks about its lines.
+// The text of dat.conf and of DAT_OVERRIDE: any text results in entries and remarks about its lines.
 // SPDX-License-Identifier: BSL-1.0
 #include "input.hpp"
 

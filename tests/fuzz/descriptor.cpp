@@ -1,4 +1,5 @@
-// Descriptors from a peer: any bytes give an error, or a descriptor that has the same bytes and harms no endpoint.
+// Descriptors from a peer: any bytes result in an error, or in a descriptor that has the same bytes and harms no
+// endpoint.
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 

@@ -1,4 +1,4 @@
-// Remote segments from a peer: any bytes give an error, or a segment inside the 64-bit address space.
+// Remote segments from a peer: any bytes result in an error, or in a segment inside the 64-bit address space.
 // SPDX-License-Identifier: BSL-1.0
 #include "input.hpp"
 

@@ -202,7 +202,7 @@ def unlisted(root: pathlib.Path, folder: str, variable: str) -> list[Finding]:
 
 
 def not_in_umbrella(root: pathlib.Path) -> list[Finding]:
-    """Public headers that <dat/dat.hpp> does not bring, other than the opt-in ones."""
+    """Public headers that <dat/dat.hpp> does not include, other than the opt-in ones."""
     folder = root / "include"
     reached, todo = set(), ["dat/dat.hpp"]
     while todo:
@@ -217,7 +217,7 @@ def not_in_umbrella(root: pathlib.Path) -> list[Finding]:
 
 
 def not_in_src(root: pathlib.Path) -> list[Finding]:
-    """Bodies that <dat/src.hpp> does not bring, and whether its list is in alphabetical order."""
+    """Bodies that <dat/src.hpp> does not include, and whether its list is in alphabetical order."""
     source = root / "include" / DEFINITIONS
     text = blank_comments(source.read_text(encoding="utf-8")) if source.is_file() else ""
     listed = re.findall(r"^[ \t]*#[ \t]*include[ \t]*<(dat/[^>]+\.ipp)>", text, re.M)

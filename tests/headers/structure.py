@@ -275,7 +275,7 @@ def is_own(name: str, code: str, own: set[str]) -> bool:
 
 
 def own_words(code: str) -> set[str]:
-    """Words that a file gives to something else than a class of detail/: its functions, variables, members, enumerators."""
+    """Words that a file uses for something other than a class of detail/: its functions, variables, members, enumerators."""
     plain = re.sub(r"\b(?:class|struct|friend|return|new)\s+", "", code)
     declared = set(re.findall(r"[\w>&*\]]\s+(\w+)(?=\s*(?:\(|\{\}|=|;|,|\)))", plain))
     enumerators = {w for body in re.findall(r"\benum\b[^;{}()]*\{([^}]*)\}", plain) for w in re.findall(r"(\w+)\s*(?:=[^,]*)?(?:,|$)", body)}
@@ -364,7 +364,7 @@ def declarations_only(code: str) -> str:
 
 
 def drawn(tree: Tree, start: str, separate: bool) -> set[str]:
-    """The headers that a header brings, itself included; of a separately compiled program, or of a header-only one."""
+    """The headers that a header includes, itself among them; of a separately compiled program, or of a header-only one."""
     reached: set[str] = set()
     todo = [start]
     while todo:

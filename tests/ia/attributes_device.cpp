@@ -178,7 +178,7 @@ TEST_CASE("names that a program adds are listed, and the version that fits best 
   const auto present = names();
   CHECK(open_contexts() == contexts);
   SHOWS("REG-030");
-  CHECK(names() == present); // a second call gives the same list
+  CHECK(names() == present); // a second call returns the same list
   SHOWS("REG-034");
 
   const auto port = must(own.find(device)).port;

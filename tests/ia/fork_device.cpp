@@ -96,8 +96,8 @@ TEST_CASE("a forked child connects to its parent with its own adapter and does n
       ep = {}, in = {}, psp = {}, evd = {}, pz = {}, ia = {}; // these are objects of the parent, so nothing happens
       return round == 0 ? visit(psp_port) : open_and_exec();
     });
-    // Until here the child shares this page. The write gives one of the two a page of its own: the child, since the
-    // adapter writes to the page that was registered.
+    // Until here the child shares this page. After the write, one of the two has a page of its own. It must be the
+    // child, because the adapter writes to the page that was registered.
     memory.fill('p');
     if (round == 0) {
       auto request = must(evd.wait_for<dat::connection_request>(patience));

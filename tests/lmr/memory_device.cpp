@@ -389,7 +389,7 @@ TEST_CASE("memory: a region over another one has its own rights and its own life
   CHECK_FALSE(must(dat::query(nothing)).remote_key);
   SHOWS("LMR-016", "LMR-018");
   CHECK(error_of(dat::query(closed)) == dat::error(type::invalid_handle, subtype::handle_lmr));
-  STATIC_REQUIRE_FALSE(query_takes_a_mask<decltype(closed)>); // a query gives all: no mask can be wrong
+  STATIC_REQUIRE_FALSE(query_takes_a_mask<decltype(closed)>); // a query returns all members: no mask can be wrong
   SHOWS("LMR-043");
   CHECK(error_of(dat::ia().create_pz()) == dat::error(type::invalid_handle, subtype::handle_ia));
   auto ended = must(dat::ia::open(addresses()[0]));

@@ -171,7 +171,7 @@ TEST_CASE("memory: a zero-based region is addressed from 0 by both sides", "[mem
     dat::detail::put_be(wire.data(), std::uint64_t{page + 99});
     must(link.active.post(dat::rdma_write{mine.slice(0, 2), must(window::from_wire(wire))}));
     CHECK(next<dat::dto_failure>(link.a.evd).status() == dat::dto_status::remote_access);
-    // This adapter gives access to no more than the requested range: the byte behind the region is in a page of the
+    // This adapter allows access to no more than the requested range: the byte behind the region is in a page of the
     // region.
     CHECK(map[page + 100] == std::byte{});
     CHECK(must(dat::query(zero)).registered_size == page + 100);

@@ -65,7 +65,7 @@ def minimal_system(archive: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def chroot(archive: pathlib.Path, at: pathlib.Path) -> Iterator[Callable[..., None]]:
-    """A fresh chroot; gives a function that runs a command beside it, with its mounts."""
+    """A fresh chroot. Returns a function that runs a command with the mounts of the chroot."""
     at.mkdir(parents=True)
     run("tar", "--extract", "--numeric-owner", "--file", archive, "--directory", at)
     yield lambda *command: run("unshare", "--mount", "sh", "-ec", MOUNTS, "sh", at, *command)

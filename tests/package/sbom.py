@@ -2,7 +2,7 @@
 # Writes the bill of materials of the tree in the form of SPDX 2.3.
 # SPDX-License-Identifier: BSL-1.0
 """Prints an SPDX document in JSON: the package with its licence and version, each file that git tracks with its digests, and what dat
-and its tools depend on. `reuse` gives the licence and the copyright of each file."""
+and its tools depend on. `reuse` reports the licence and the copyright of each file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def files_by_reuse(root: pathlib.Path) -> list[dict[str, str]]:
 
 
 def time_of(root: pathlib.Path) -> str:
-    """The time of the last commit, so that the same tree gives the same document; SOURCE_DATE_EPOCH goes first."""
+    """The time of the last commit, so that the same tree has the same document. SOURCE_DATE_EPOCH takes precedence."""
     seconds = os.environ.get("SOURCE_DATE_EPOCH") or subprocess.run(["git", "-C", root, "log", "-1", "--format=%ct"], capture_output=True, text=True, check=True).stdout
     return datetime.datetime.fromtimestamp(int(seconds), datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -75,7 +75,7 @@ class recipes(unittest.TestCase):
         header = files["./include/dat/ia.hpp"]
         self.assertEqual(header["licenseInfoInFiles"], ["BSL-1.0"])
         self.assertIn("The dat authors", header["copyrightText"])
-        # REUSE gives no licence to the licence itself.
+        # REUSE reports no licence for the text of the licence.
         without = {name for name, one in files.items() if one["licenseInfoInFiles"] != ["BSL-1.0"]}
         self.assertEqual(without, {"./.reuse/dep5", "./LICENSE", "./LICENSES/BSL-1.0.txt"})
         identities = [one["SPDXID"] for one in said["files"] + said["packages"]]

@@ -90,7 +90,7 @@ static void connecting(void) {
   RETURNS(dat_ep_reset(one.ep), DAT_INVALID_STATE, DAT_INVALID_STATE_EP_CONNECTED);
   shows("DISC-046");
 
-  // The end of the connection gives one event on each side, and then none.
+  // The end of the connection leads to one event on each side, and then to none.
   FAILS(dat_ep_disconnect(one.ep, (DAT_CLOSE_FLAGS)9), DAT_INVALID_PARAMETER);
   shows("DISC-002");
   SUCCEEDS(dat_ep_disconnect(one.ep, DAT_CLOSE_GRACEFUL_FLAG));

@@ -147,7 +147,7 @@ static void windows(void) {
   CHECK(memcmp(one.memory + 64, "through the window", 19) == 0 &&
         memcmp(two.memory + 4096, "through the window", 19) == 0);
   shows("RMR-020 PZ-013 PZ-002");
-  // Another bind gives another context; a bind of nothing unbinds.
+  // Another bind has another context; a bind of nothing unbinds.
   SUCCEEDS(dat_rmr_bind(rmr, two.lmr, &slice, DAT_MEM_PRIV_REMOTE_WRITE_FLAG, DAT_VA_TYPE_VA, two.ep, cookie(10),
                         DAT_COMPLETION_DEFAULT_FLAG, &second));
   CHECK(second != context);

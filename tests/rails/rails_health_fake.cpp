@@ -51,7 +51,7 @@ TEST_CASE("a rail whose adapter refuses a probe ends", "[rails]") {
   ends e(1);
   REQUIRE(e.all_up());
   e.some_turns();
-  simulated += 10s; // no message came meanwhile, so the rail is probed
+  simulated += 10s; // no message has arrived since, so the rail is probed
   fake::fail(fake::call::ibv_post_send, 1, EIO);
   e.a.run();
   CHECK_FALSE(e.a.rails.health(0).up);

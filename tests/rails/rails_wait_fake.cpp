@@ -1,4 +1,4 @@
-// How long rails sleep and on what: the limit and the descriptors that a wait gives to the system.
+// How long rails sleep and on what: the limit and the descriptors that a wait passes to the system.
 // SPDX-License-Identifier: BSL-1.0
 #include "ends.hpp"
 
@@ -134,7 +134,7 @@ TEST_CASE("the active side sleeps until a rail that is down connects, and the pa
 }
 
 TEST_CASE("rails do not sleep when their next work was due before", "[rails]") {
-  // Each look at the clock takes a minute, so a rail is to be connected when the wait begins to sleep.
+  // Each read of the clock advances it by a minute, so a rail is due to connect when the wait begins to sleep.
   static bool slow;
   slow = false;
   ends e(1);

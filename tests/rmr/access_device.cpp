@@ -157,11 +157,11 @@ TEST_CASE("rmr: a key may be sent at once over the connection that it was bound 
     CHECK(std::ranges::equal(inbox.part(0, 8), source.part(size - 8, 8)));
     SHOWS("RMR-023");
   }
-  // Before its bind is done, a key that is given to the peer by other means gives no access.
+  // Before its bind has completed, a key that is sent to the peer by other means allows no access.
   if (!in_lab() || !this_device().waits_for_receives) return;
   must(t.passive.post(dat::send{must(t.b_mem.slice(0, 8))})); // the peer has posted no receive: the bind waits
   const open_window early = must(rmr.bind(t.passive, dat::bind{t.b_mem, 0, 64, both}.fence()));
-  CHECK(must(rmr.query()).binding->key != early.rkey()); // `bind` gives the new key while the old one is valid
+  CHECK(must(rmr.query()).binding->key != early.rkey()); // `bind` returns the new key while the old one is valid
   SHOWS("RMR-017");
   CHECK(t.refused(early, t.active) == dat::dto_status::remote_access);
   SHOWS("RMR-022");

@@ -80,7 +80,7 @@ TEST_CASE("rmr: either side can close a window of its peer by a send", "[rmr][DT
   const open_window last = t.bind(rmr, 0, 64);
   must(t.passive.post(dat::recv{}, dat::recv{}));
   must(t.active.post(dat::send_with_invalidate{last}.suppress_completion().fence(), dat::send{}.cookie(8)));
-  CHECK(next<dat::send_done>(t.at_active).cookie() == dat::cookie(8)); // the suppressed send gives no event
+  CHECK(next<dat::send_done>(t.at_active).cookie() == dat::cookie(8)); // the suppressed send has no event
   SHOWS("DTO-102");
   for (int i = 0; i < 2; ++i) (void)next<dat::recv_done>(t.at_passive);
   must(t.b_mem.close()); // the window is closed

@@ -25,7 +25,7 @@ struct linked : two_sides {
   std::vector<std::byte> a_bytes = std::vector<std::byte>(4096);
   std::vector<std::byte> b_bytes = std::vector<std::byte>(4096);
   inner a_mem = must(a.pz.register_memory(a_bytes, local));
-  inner b_mem = must(b.pz.register_memory(b_bytes, local)); // no remote right: only windows give access
+  inner b_mem = must(b.pz.register_memory(b_bytes, local)); // no remote right: only windows allow access
   endpoint active;
   endpoint passive;
 

@@ -249,7 +249,7 @@ class soak:
             self.violation(f"{name}: the number of mappings has grown from {first['maps']} to {now['maps']}")
 
     def check_idle(self) -> None:
-        """A process at rest uses little CPU time: its lanes look at their orders. A thread that spins uses a processor, in every
+        """A process at rest uses little CPU time: its lanes only check for orders. A thread that spins uses a processor, in every
         interval."""
         least = {}
         for _ in range(3):

@@ -186,8 +186,8 @@ class arguments(unittest.TestCase):
             self.assertIn(text, re.sub(r"\s+", " ", done.stdout))
 
 
-# A launcher that serves, and gives the results of clients: "HOST TARGET NUMBER" or "HOST TARGET" for a client that fails.
-# On the host "slow" the server fails, and the launcher ends some time after it has closed its output.
+# A launcher that serves, and returns the results of clients: "HOST TARGET NUMBER" or "HOST TARGET" for a client that fails. On
+# the host "slow" the server fails, and the launcher ends some time after it has closed its output.
 CANNED = """#!/bin/sh
 case "$*" in
   *--end-with-input*)

@@ -124,7 +124,7 @@ TEST_CASE("an atomic can have a cookie, be suppressed and fenced, and be posted 
                            dat::ib::compare_and_swap{other.near.at(1), other.far.remote(0), 8, 9}.fence().cookie(4)));
     const auto done = other.fenced_done<dat::ib::compare_and_swap_done>();
     if (!done) return false;
-    CHECK(done->cookie() == dat::cookie(4)); // the first swap gives no event
+    CHECK(done->cookie() == dat::cookie(4)); // the first swap has no event
     CHECK((other.near.value[0] == 7 && other.near.value[1] == 8 && other.far.value[0] == 9));
     CHECK(other.near.value[2] == 8);
     SHOWS("IBX-046");
@@ -279,7 +279,7 @@ TEST_CASE("a connection without reads refuses atomics", "[ib][IBX-045]") {
 
 namespace {
 
-/// An endpoint whose peer gives access to its words.
+/// An endpoint whose peer allows access to its words.
 struct client {
   side s{0};
   words mine{s.pz};

@@ -141,7 +141,7 @@ TEST_CASE("a member that only sends gets no messages: its queue pair is not atta
   CHECK(m.detached() == 0);
   auto full = m.join(group_1);
   CHECK(m.attached() == 1);
-  // Its own message reaches it, because the network brings messages of the group to members that receive.
+  // Its own message reaches it, because the network delivers messages of the group to members that receive.
   std::array<char, 64> memory{};
   auto mem = must(m.pz.register_memory(memory, all_rights));
   must(m.ep.post(dat::recv{mem}.cookie(1)));

@@ -250,7 +250,7 @@ TEST_CASE("datagrams that arrive on an evd of completions alone show the same as
     REQUIRE(got.dequeue());
     REQUIRE(sent.dequeue());
   }
-  // The sender of a message is known from its header, with the key that the program gives.
+  // The header of a message names its sender, and the program adds the key.
   const auto view = dat::ib::datagram_view(first, part(64, 64));
   CHECK(must(ep.reply_to(first, view)).qkey() == dat::ib::default_qkey);
   CHECK(must(ep.reply_to(first, view.header(), 78)).qkey() == 78);

@@ -1,4 +1,4 @@
-// The parts that everything else stands on: lists, owners of C objects and descriptors, byte orders, deadlines.
+// The parts that all other code uses: lists, owners of C objects and descriptors, byte orders, deadlines.
 // SPDX-License-Identifier: BSL-1.0
 #include <dat/dat.hpp>
 

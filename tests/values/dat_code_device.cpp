@@ -83,7 +83,7 @@ TEST_CASE("the flags with which an operation reaches a device have the bits of D
   must(link.active.post(quiet, loud));
   (void)next<dat::send_done>(link.a.evd);
   for (int i = 0; i < 2; ++i) (void)next<dat::recv_done>(link.b.evd);
-  CHECK(is_empty(link.a.evd)); // the suppressed operation gives no event
+  CHECK(is_empty(link.a.evd)); // the suppressed operation has no event
   SHOWS("DTO-051");
 }
 

@@ -92,7 +92,7 @@ def inside(root: pathlib.Path, folder: pathlib.Path, words: list[str]) -> subpro
 
 
 def check(which: compiler, build: pathlib.Path, jobs: int, text: str) -> tuple[int, list[str]]:
-    """How many files one compiler was given, and what it said of those that it does not take without a warning."""
+    """The number of files that one compiler compiled, and its messages about files that it does not compile without a warning."""
     root = root_of(which.release)
     copy_sources(root, build)
     # g++ has options of its own in the commands.

@@ -34,7 +34,7 @@ inline std::string to_hex(std::span<const std::byte> from) {
     for (const int shift : {4, 0}) text += "0123456789abcdef"[(std::to_integer<unsigned>(b) >> shift) & 15];
   return text;
 }
-/// The bytes of pairs of hexadecimal digits; any other character gives no byte.
+/// The bytes of pairs of hexadecimal digits; any other character adds no byte.
 inline bytes from_hex(std::string_view text) {
   constexpr std::string_view digits = "0123456789abcdef";
   bytes made;

@@ -235,7 +235,7 @@ void providers::release(const provider_ref& p) noexcept {
 void providers::opened(DAT_IA_HANDLE ia, const provider_ref& p, opened_by how) {
   const std::lock_guard lock(lock_);
   const DAT_PROVIDER* table = p->table;
-  // A provider may give each adapter a table of its own.
+  // A provider may have a separate table for each adapter.
   if (how == opened_by::open) table = *static_cast<const DAT_PROVIDER* const*>(ia);
   tables.insert(table);
   adapters_.insert_or_assign(ia, adapter{p, table, how, ++ids_});

@@ -87,7 +87,7 @@ class TimeLine:
     # -- commands of the machine
 
     def netem(self, link, state, old):
-        """The command that brings a link from one state of netem to another."""
+        """The command that changes a link from one state of netem to another."""
         options = " ".join(f"{k} {v}" for k, v in state.items() if v)
         if options:
             return f"tc qdisc replace dev {link} root netem limit 100000 {options}"
@@ -138,7 +138,7 @@ class TimeLine:
                     commands.append(self.netem(link, now[link], old))
             (later if when > 0 else first).append(f"at {len(self.names)} {round(when * 100)} {shlex.quote(' && '.join(commands))}\n")
             self.names.append(" ".join([action, *([str(value)] if value else []), *links]))
-        # Back to the start: each command is tried, whatever the others give, and what is there already is no failure.
+        # Restores the first state. Runs each command, even if others have failed. An object that exists already is not a failure.
         undo = [f"tc qdisc del dev {link} root 2>/dev/null" for link in sorted(changed)]
         undo += [f"ip addr del {value} dev {link} 2>/dev/null" for link, value in sorted(added, key=str)]
         undo += ["sh ./net.sh restore"] if moved else []

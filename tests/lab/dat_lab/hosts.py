@@ -78,7 +78,7 @@ class Host(Machine):
         self.rc, self.command, self.over, self.clocks = None, None, False, []
 
     def end(self):
-        """Ends the machine at once and takes what it has said."""
+        """Ends the machine at once and reads its remaining output."""
         self.state = DEAD
         end_process(self.proc)
         self.drain(60)  # a reader of the output may be slow

@@ -79,7 +79,7 @@ class SavedState:
         write_atomically(self.path, b"")
 
     def save(self):
-        """Saves the state; the machine stands still meanwhile."""
+        """Saves the state. The machine is stopped during this time."""
         fd, path = tempfile.mkstemp(prefix=UNFINISHED, dir=self.cache)
         try:
             Monitor(self.monitor).write_state(fd)
