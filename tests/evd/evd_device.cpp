@@ -248,7 +248,7 @@ TEST_CASE("an evd cannot be closed while something feeds it", "[evd][EVD-013][EV
   CHECK(moved.state() == state::unconnected);
   must(moved.close());
   must(receives.close());
-  must(requests.post(1)); // no thread takes it
+  must(requests.post(1)); // nobody takes it
   must(requests.close());
   CHECK(error_of(requests.dequeue()).type() == type::invalid_handle);
   SHOWS("EVD-012", "EVD-014", "EVD-018");
