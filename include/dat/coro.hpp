@@ -337,7 +337,7 @@ public:
     return success();
   }
   /// Takes events until a stop is requested, by any thread: for a driver with its own thread. Operations continue; to
-  /// end them, give them the same token, and run until they have ended.
+  /// end them, pass them the same token, and run until they have ended.
   /// Errors: as run_once.
   /// Allocates: never.
   /// Blocks: until the stop.

@@ -57,7 +57,7 @@ public:
 
   /// Reads the bytes of a peer's `to_wire`. Invalid bytes are safe: the call returns an error.
   /// Errors: `invalid_parameter`, whose hint names the reason: another length, no descriptor, an unknown version, the
-  /// other byte order, damage, or numbers that no endpoint has.
+  /// other byte order, a wrong checksum, or numbers that no endpoint has.
   /// Allocates: no.
   /// Blocks: no.
   /// Thread safety: safe.

@@ -134,7 +134,7 @@ struct ep_attributes {
   /// adapters then retry indefinitely, and a dead link would never be detected.
   std::uint8_t retry_count = 6;
   /// The number of times that a send is repeated when the peer has no receive posted; 7 means indefinitely. Soft-RoCE
-  /// breaks the connection nevertheless, after about ack_timeout times retry_count: its ACK timer runs on.
+  /// breaks the connection nevertheless, after about ack_timeout times retry_count: its ACK timer keeps running.
   std::uint8_t rnr_retry_count = 7;
   /// Time to wait for an acknowledgement before sending again, 1 us to 8796 s. Rounded up to the adapter's scale
   /// (4.096 us x 2^n).
@@ -153,7 +153,7 @@ struct ep_attributes {
   ///
   /// The service thread posts it. With progress::manual, ia::run or a call that does its work posts it (see progress).
   /// It takes one more place of the request queue and of its evd. A completions-only evd must be polled for the break
-  /// to be noticed. The peer's queue pair must allow RDMA writes, as those of dat do. No effect on datagrams.
+  /// to be detected. The peer's queue pair must allow RDMA writes, as those of dat do. No effect on datagrams.
   std::chrono::microseconds keep_alive{0};
   /// The completions that wake a waiting thread: see completion_notification.
   /// By default `selective` if the queues that feed the recv evd are so. With a shared receive queue also if no queue

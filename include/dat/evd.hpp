@@ -324,7 +324,7 @@ public:
   /// The id by which a cno names this evd.
   [[nodiscard]] evd_id id() const noexcept { return core_ ? evd_id(core_->number()) : evd_id(); }
 
-  /// Gives the evd room for at least `qlen` events, and keeps the queued ones (uDAPL 2.0 §6.3.4.9).
+  /// Resizes the evd to at least `qlen` events, and keeps the queued ones (uDAPL 2.0 §6.3.4.9).
   /// Errors: all of them leave the evd unchanged:
   /// - `invalid_state`: more events are queued than `qlen`
   /// - `invalid_parameter`: `qlen` is 0 or above the device's max_cqe

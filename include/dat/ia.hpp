@@ -89,8 +89,8 @@ public:
   ia() noexcept = default; ///< names no adapter
 
   /// Opens the default adapter of this host: the first port, in the order of the network interfaces, that is active and
-  /// has an IP address. An adapter of InfiniBand or RoCE comes before one of iWARP, which has no InfiniBand extensions.
-  /// If no port is active, the first that has an address.
+  /// has an IP address. An adapter of InfiniBand or RoCE precedes one of iWARP, which has no InfiniBand extensions. If
+  /// no port is active, the first that has an address.
   ///
   /// Errors:
   /// - `provider_not_found`: the host has no adapter. The message names the remedy.

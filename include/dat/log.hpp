@@ -53,7 +53,7 @@ namespace dat { inline namespace v0 { namespace detail {
 /// The function of on_log. One for the whole program, also where its parts are compiled with hidden visibility.
 [[gnu::visibility("default")]] inline constinit std::atomic<void (*)(const log_entry&) noexcept> log_report{nullptr};
 
-/// Gives an entry to the log of a build with DAT_TRACE. `text()` makes its message.
+/// Passes an entry to the log of a build with DAT_TRACE. `text()` makes its message.
 template <class Text>
 [[gnu::cold]] void log_event([[maybe_unused]] log_level level, [[maybe_unused]] const Text& text) noexcept {
   if constexpr (trace_build)
@@ -61,8 +61,8 @@ template <class Text>
       report(log_entry(level, &text, [](const void* what) { return (*static_cast<const Text*>(what))(); }));
 }
 
-/// Gives the error of a call to the log, once: the copies of a logged error are marked, too. Expired time limits, empty
-/// queues and interrupted calls are ordinary results, and not logged.
+/// Passes the error of a call to the log, once: the copies of a logged error are marked, too. Expired time limits,
+/// empty queues and interrupted calls are ordinary results, and not logged.
 [[gnu::cold]] inline void log_error(error& e) noexcept {
   const auto report = log_report.load(std::memory_order_acquire);
   if (!report || e.call().empty() || e.type() == return_type::timeout_expired || e.type() == return_type::queue_empty ||
@@ -87,7 +87,7 @@ namespace dat { inline namespace v0 {
 ///
 /// The log has every error that a call returns, once, except `timeout_expired`, `queue_empty` and `interrupted_call`;
 /// operations that failed and were taken, without those that a disconnect flushes; the events of connections; requests
-/// that were refused for want of room; and asynchronous events.
+/// that were refused for lack of room; and asynchronous events.
 /// Errors: none.
 /// Allocates: never.
 /// Blocks: never.

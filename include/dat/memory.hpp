@@ -1,8 +1,8 @@
 // Further kinds of registered memory besides pz::register_memory, and the calls that make memory coherent.
 //
 // The kinds are a region over the memory of another region, shared memory, memory that the device pages in on demand, a
-// region that is addressed from 0, and memory of another device (dmabuf). A kind that the adapter or system does not
-// support gives `model_not_supported`.
+// region that is addressed from 0, and memory of another device (dmabuf). Registering a kind that the adapter or system
+// does not support returns `model_not_supported`.
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 

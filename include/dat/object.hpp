@@ -118,8 +118,8 @@ public:
     if (!o || o->dead()) return empty_handle("context", handle_subtype(Kind));
     return dat::cookie(o->consumer_context.load(std::memory_order_acquire));
   }
-  /// The context as a pointer to a `T`, as it was set; null when there is none, and for an empty handle. The pointer is
-  /// there for clean-up as well: a handle keeps it after its object is closed.
+  /// The context as a pointer to a `T`, as it was set; null when there is none, and for an empty handle. The pointer
+  /// also serves clean-up: a handle keeps it after its object is closed.
   template <class T>
   [[nodiscard]] T* context() const noexcept {
     auto* const o = self().entity();

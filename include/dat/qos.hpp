@@ -73,8 +73,8 @@ enum class multipath : std::uint8_t {
 
 /// Further parameters of `connect` and `accept`.
 struct connect_options {
-  /// Members that are not set are those of the endpoint. On iWARP for `connect` only: the kernel gives an accepted
-  /// connection the traffic class of the listening socket, so `accept` refuses any other with `model_not_supported`.
+  /// Members that are not set are those of the endpoint. On iWARP for `connect` only: the kernel uses the traffic class
+  /// of the listening socket for an accepted connection, so `accept` refuses any other with `model_not_supported`.
   dat::qos qos = {};
   /// Anything but `none` is refused with `model_not_supported`: rdma_cm makes a connection over one path, and
   /// provider_attributes::supports_multipath is false.

@@ -182,8 +182,8 @@ public:
         detail::raw_remote{raw_.address + offset, count * sizeof(U), raw_.key});
   }
 
-  /// The word at `index`, for atomics; include <dat/ib.hpp>. The requirements of atomics are checked here, once. (IB
-  /// extensions §3, remote_iov)
+  /// The word at `index`, for atomics; include <dat/ib.hpp>. The requirements of atomics are checked here, once (IB
+  /// extensions §3, remote_iov).
   /// Errors: `invalid_parameter` when `index` is not below size(), or the peer's memory is not at a multiple of 8.
   /// Allocates: never.
   /// Blocks: never.
@@ -244,7 +244,7 @@ private:
 };
 
 /// Converts an rkey, an lkey, an address or a length, for peers that agree on a byte order in place of the wire form of
-/// remote_segment: `to_lsb` gives the number whose bytes in memory begin with the least significant one, `to_msb` the
+/// remote_segment: `to_lsb` returns the number whose bytes in memory begin with the least significant one, `to_msb` the
 /// one whose bytes begin with the most significant one. Each of them also converts back to the order of the host (uDAPL
 /// 2.0 appendix A.4, DAT_RMRC_TO_LSB and the other seven macros).
 ///

@@ -88,7 +88,7 @@ public:
 /// a call that takes completions from a completions-only evd that an endpoint of the queue used.
 class srq : public detail::unique_object<srq, detail::srq_core, object_kind::srq> {
 public:
-  srq() noexcept = default; ///< names no queue; every call answers invalid_handle
+  srq() noexcept = default; ///< names no queue; every call returns invalid_handle
 
   /// Posts buffers; see srq_ref::post.
   /// Errors, Allocates, Blocks and Thread safety: as srq_ref::post.
