@@ -187,7 +187,7 @@ DAT_DECL bool cno_core::has_other_waiter() noexcept {
 
 DAT_DECL expected<evd_id> cno_core::wait(timeout limit) noexcept {
   static constexpr const char* call = "cno.wait";
-  if (dead() || ia().foreign()) return at(return_type::invalid_handle, call);
+  if (dead()) return at(return_type::invalid_handle, call);
   if (limit < timeout::zero())
     return at({return_type::invalid_parameter, return_subtype::arg2}, call).hint("The limit must not be negative.");
   const deadline until = deadline::in(limit);

@@ -43,7 +43,7 @@ private:
 
 DAT_DECL expected<void> wait_until(evd_core& e, const deadline& until, look_ref look, std::uint32_t count) {
   static constexpr const char* call = "evd.wait";
-  if (e.dead() || e.ia().foreign()) return e.closed(call);
+  if (e.dead()) return e.closed(call);
   wakeup& w = e.waking();
   cq_arming& arming = e.arming();
   const auto unwaitable = [&] { return e.at({return_type::invalid_state, return_subtype::evd_unwaitable}, call); };

@@ -83,7 +83,7 @@ public:
     // A reference of its own: the handle names the object until it has ended, see unique_ref::drop.
     const ref<Core> core = this->shared();
     if (!core) return empty_handle(call, which);
-    if (core->dead() || core->foreign()) {
+    if (core->dead()) {
       const bool foreign = core->foreign();
       this->forget();
       return error(return_type::invalid_handle, which)
