@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "world.hpp"
 
+#include <dat/ep_params.hpp>
 #include <dat/memory.hpp>
 #include <dat/pool.hpp>
 #include <dat/registration_cache.hpp>
@@ -118,6 +119,46 @@ TEST_CASE("a forked child cannot use its parent's objects, and does not affect t
     while (with_thread && fake::live().total() != 0) std::this_thread::yield();
     CHECK(fake::leaks() == "");
   }
+}
+
+TEST_CASE("a forked child cannot change the endpoints and connection requests of its parent", "[ia][ep][cr]") {
+  const clean_world world;
+  pair p;
+  auto waits = must(p.a.pz.create_ep<dat::rc>(p.a.evd));
+  must(waits.connect(p.b.ia.address(), service, plenty));
+  p.settle();
+  auto request = request_on(p.b.evd);
+  const int found = in_child([&] {
+    const auto before = calls_made();
+    const auto refused = [](const auto& r) { return !r && r.assume_error().type() == type::invalid_handle; };
+    if (!refused(p.a.ep.query())) return 1;
+    if (!refused(p.a.ep.status())) return 2;
+    if (!refused(p.a.ep.recv_query())) return 3;
+    if (!refused(p.a.ep.set_watermark(1, 2))) return 4;
+    if (!refused(p.a.ep.modify({.min_rnr_timer = 1ms}))) return 5;
+    if (!refused(p.a.ep.connect(p.b.ia.address(), service, 1s))) return 6;
+    if (!refused(p.a.ep.common_connect(p.b.ia.address(), 1s))) return 7;
+    if (!refused(p.a.ep.dup_connect(p.a.ep, 1s))) return 8;
+    if (!refused(p.a.ep.disconnect())) return 9;
+    if (!refused(p.a.ep.reset())) return 10;
+    if (!refused(p.a.ep.local_address())) return 11;
+    if (!refused(p.a.ep.close())) return 12;
+    if (!refused(request.query())) return 13;
+    if (!refused(request.accept(p.b.ep))) return 14;
+    if (!refused(request.reject())) return 15;
+    if (!refused(request.handoff(service))) return 16;
+    return calls_made() == before ? 0 : 17;
+  });
+  CHECK(found == 0);
+  // The parent's objects are not affected.
+  CHECK(p.a.ep.state() == dat::ep_state::connected);
+  must(request.reject());
+  p.settle();
+  CHECK(p.a.take() == events{"peer_rejected"});
+  must(p.b.ep.post(dat::recv{p.b.at(0, 8)}));
+  must(p.a.ep.post(dat::send{p.a.at(0, 8)}));
+  fake::finish();
+  CHECK(p.b.take().size() == 1);
 }
 
 TEST_CASE("a forked child cannot use the memory, windows and shared queues of its parent", "[ia][lmr][srq][rmr]") {

@@ -40,7 +40,9 @@ protected:
   [[nodiscard]] expected<void> close_as(const char* call, return_subtype in_use = return_subtype::none) noexcept {
     return core_.close(call, handle_subtype(Kind), in_use);
   }
-  /// True when the handle names an object that has not ended.
+  /// True when the handle names an object of this process, and not of a parent that forked.
+  [[nodiscard]] bool usable() const noexcept { return core_ && !core_->foreign(); }
+  /// True when the handle names such an object that has not ended.
   [[nodiscard]] bool alive() const noexcept { return core_ && !core_->dead(); }
 
   Owner core_;

@@ -16,7 +16,7 @@ DAT_DECL cr::cr(detail::event_key, detail::request_ref r) noexcept : unique_obje
 }
 
 DAT_DECL expected<cr_params> cr::query() const noexcept {
-  if (!core_ || core()->ia().closed()) return empty_handle("cr.query");
+  if (!usable() || core()->ia().closed()) return empty_handle("cr.query");
   return cr_params{remote_address(), local_address(), private_data(), service(), local_ep()};
 }
 
@@ -31,7 +31,7 @@ DAT_DECL ep_ref cr::local_ep() const noexcept { return ep_ref(core_ ? endpoint()
 DAT_DECL expected<void> cr::accept_on_given(detail::ep_core* with, std::span<const std::byte> data,
                                             const connect_options& options) noexcept {
   static constexpr const char* call = "cr.accept";
-  if (!core_) return empty_handle(call);
+  if (!usable()) return empty_handle(call);
   if (!with) return detail::empty_handle(call, return_subtype::handle_ep);
   if (endpoint())
     return error(return_type::invalid_parameter, return_subtype::arg2)
@@ -42,7 +42,7 @@ DAT_DECL expected<void> cr::accept_on_given(detail::ep_core* with, std::span<con
 
 DAT_DECL expected<void> cr::accept(std::span<const std::byte> data, const connect_options& options) noexcept {
   static constexpr const char* call = "cr.accept";
-  if (!core_) return empty_handle(call);
+  if (!usable()) return empty_handle(call);
   if (!endpoint())
     return error(return_type::invalid_handle, return_subtype::handle_ep)
         .at(call, object_kind::cr, service().port())
@@ -58,14 +58,14 @@ DAT_DECL expected<void> cr::accept_on(detail::ep_core& with, std::span<const std
 }
 
 DAT_DECL expected<void> cr::reject(std::span<const std::byte> data) noexcept {
-  if (!core_) return empty_handle("cr.reject");
+  if (!usable()) return empty_handle("cr.reject");
   auto r = core()->reject(data);
   if (r) answered();
   return r;
 }
 
 DAT_DECL expected<void> cr::handoff(conn_qual to) noexcept {
-  if (!core_) return empty_handle("cr.handoff");
+  if (!usable()) return empty_handle("cr.handoff");
   if (auto ok = to.check(); !ok) return ok.assume_error().at("cr.handoff", object_kind::cr);
   auto r = core()->hand_off(to.port());
   if (r) answered();

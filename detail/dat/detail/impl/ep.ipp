@@ -10,42 +10,42 @@ namespace dat { inline namespace v0 {
 
 DAT_DECL expected<void> ep<rc>::connect(const ia_address& remote, conn_qual qualifier, timeout limit,
                                         std::span<const std::byte> data, const connect_options& options) noexcept {
-  if (!core_) return empty_handle("ep.connect");
+  if (!usable()) return empty_handle("ep.connect");
   if (auto ok = qualifier.check(); !ok) return ok.assume_error().at("ep.connect", object_kind::ep, number());
   return core_->connect(remote, qualifier.port(), {limit, data, options});
 }
 
 DAT_DECL expected<void> ep<rc>::common_connect(const ia_address& remote, timeout limit,
                                                std::span<const std::byte> data) noexcept {
-  if (!core_) return empty_handle("ep.common_connect");
+  if (!usable()) return empty_handle("ep.common_connect");
   return core_->common_connect(remote, {limit, data});
 }
 
 DAT_DECL expected<void> ep<rc>::dup_connect(const ep& original, timeout limit, std::span<const std::byte> data,
                                             const qos& quality) noexcept {
-  if (!core_ || !original.core_) return empty_handle("ep.dup_connect");
+  if (!usable() || !original.usable()) return empty_handle("ep.dup_connect");
   return core_->dup_connect(*original.core_, {limit, data, {.qos = quality}});
 }
 
 DAT_DECL expected<void> ep<rc>::disconnect(close_mode how) noexcept {
-  if (!core_) return empty_handle("ep.disconnect");
+  if (!usable()) return empty_handle("ep.disconnect");
   return core_->disconnect(how);
 }
 
 DAT_DECL expected<void> ep<rc>::reset() noexcept {
-  if (!core_) return empty_handle("ep.reset");
+  if (!usable()) return empty_handle("ep.reset");
   return core_->reset();
 }
 
 DAT_DECL expected<void> ep<rc>::close() noexcept {
-  if (core_)
+  if (usable())
     if (auto ok = core_->check_free(); !ok) return ok;
   ref_ = {};
   return close_as("ep.close");
 }
 
 DAT_DECL expected<ia_address> ep<rc>::address(const char* call, bool remote) const noexcept {
-  if (!core_) return empty_handle(call);
+  if (!usable()) return empty_handle(call);
   std::optional<ia_address> found;
   core_->locked([&](detail::ep_core& e) {
     const ep_state now = e.state();

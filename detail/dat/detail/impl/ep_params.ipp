@@ -19,7 +19,7 @@ namespace detail {
 
 DAT_DECL expected<void> ep<rc>::modify(const ep_changes& wanted) noexcept {
   static constexpr const char* call = "ep.modify";
-  if (!core_) return empty_handle(call);
+  if (!usable()) return empty_handle(call);
   if (wanted.pz && !*wanted.pz) return detail::empty_handle(call, return_subtype::handle_pz);
   auto evds = ep_evds{wanted.recv, wanted.request, wanted.connect}.shared();
   if (!evds) return core_->at(evds.assume_error(), call);
@@ -28,7 +28,7 @@ DAT_DECL expected<void> ep<rc>::modify(const ep_changes& wanted) noexcept {
 }
 
 DAT_DECL expected<ep_params> ep<rc>::read_params() const noexcept {
-  if (!core_ || core_->state() == detail::ep_dead) return empty_handle("ep.query");
+  if (!usable() || core_->state() == detail::ep_dead) return empty_handle("ep.query");
   ep_params p;
   core_->locked([&](detail::ep_core& e) {
     p.state = e.state();
@@ -64,7 +64,7 @@ DAT_DECL expected<ep_params> ep<rc>::read_params() const noexcept {
 }
 
 DAT_DECL expected<ep_status> ep<rc>::read_status() const noexcept {
-  if (!core_ || core_->state() == detail::ep_dead) return empty_handle("ep.status");
+  if (!usable() || core_->state() == detail::ep_dead) return empty_handle("ep.status");
   const ep_state s = core_->state();
   if (detail::is_unconfigured(s)) // there is no request queue yet, and with an srq no receive queue
     return ep_status{s, core_->shares_receives() || core_->receives().used() == 0, true};
@@ -72,7 +72,7 @@ DAT_DECL expected<ep_status> ep<rc>::read_status() const noexcept {
 }
 
 DAT_DECL expected<ep_recv_buffers> ep<rc>::read_recv_buffers() const noexcept {
-  if (!core_ || core_->state() == detail::ep_dead) return empty_handle("ep.recv_query");
+  if (!usable() || core_->state() == detail::ep_dead) return empty_handle("ep.recv_query");
   if (core_->shares_receives()) return ep_recv_buffers{std::nullopt, std::nullopt};
   std::optional<std::uint32_t> n;
   core_->locked([&](detail::ep_core& e) {
@@ -87,7 +87,7 @@ DAT_DECL expected<ep_recv_buffers> ep<rc>::read_recv_buffers() const noexcept {
 
 DAT_DECL expected<void> ep<rc>::set_watermark(std::uint32_t soft, std::uint32_t hard) noexcept {
   static constexpr const char* call = "ep.set_watermark";
-  if (!core_ || core_->state() == detail::ep_dead) return empty_handle(call);
+  if (!usable() || core_->state() == detail::ep_dead) return empty_handle(call);
   return core_->set_watermark(soft, hard);
 }
 
