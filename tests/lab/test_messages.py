@@ -26,7 +26,7 @@ class Messages(Case):
     def tools(self, *without, **fakes):
         """A search path with all tools but some, and with fakes: name=shell script."""
         path = os.environ["PATH"] + ":/usr/sbin:/sbin"
-        for name in "qemu-system-x86_64 busybox depmod modprobe ip rdma tc apt-get apt-cache dpkg-deb tar".split():  # no apt-config: no backports
+        for name in "qemu-system-x86_64 busybox depmod modprobe ip rdma tc apt-get apt-cache dpkg dpkg-deb tar".split():  # no apt-config: no backports
             target = shutil.which(name, path=path)
             if target and name not in without and name.replace("-", "_") not in fakes:
                 os.symlink(target, os.path.join(self.bin, name))
@@ -197,6 +197,30 @@ esac
     def test_siw_needs_sources_of_exactly_the_kernels_version(self):
         env = self.debian_kernel(apt_cache='printf "Package: $2\\nVersion: 9.9.9-2\\n"\n')
         self.expect(r"^dat-lab: siw: apt has no linux-headers-9\.9\.9-amd64 of version 9\.9\.9-1, that of the kernel: ", "--device", "siw", "--", "true", env=env)
+
+    def other_version(self, package, version):
+        """A fake apt-cache that has a package in another version than that of the kernel, which is 9.9.9-1."""
+        depends = "linux-headers-9.9.9-common (= 9.9.9-1), linux-kbuild-9.9 (>= 9.9.9-1)"
+        return f'v=9.9.9-1; [ "$2" != {package} ] || v={version}; printf "Package: $2\\nVersion: $v\\nDepends: {depends}\\n"\n'
+
+    def test_siw_is_built_by_later_tools_where_apt_has_no_other(self):
+        log = os.path.join(self.dir, "downloads")
+        download = f'[ "$1" = download ] && echo "$2" >>{log} && touch "${{2%=*}}_1_amd64.deb"\n'
+        env = self.debian_kernel(apt_cache=self.other_version("linux-kbuild-9.9", "9.9.9-3"), apt_get=download)
+        r = run("--prepare", "--device", "siw", env=env)
+        self.assertEqual(r.rc, 0, r.err)
+        with open(log) as f:
+            downloads = f.read().split()
+        self.assertIn("linux-kbuild-9.9=9.9.9-3", downloads)
+        self.assertIn("linux-headers-9.9.9-common=9.9.9-1", downloads)
+
+    def test_siw_is_not_built_by_earlier_tools(self):
+        env = self.debian_kernel(apt_cache=self.other_version("linux-kbuild-9.9", "9.9.9-0"))
+        self.expect(r"^dat-lab: siw: apt has no linux-kbuild-9\.9 of version 9\.9\.9-1, ", "--device", "siw", "--", "true", env=env)
+
+    def test_siw_is_not_built_with_other_headers(self):
+        env = self.debian_kernel(apt_cache=self.other_version("linux-headers-9.9.9-common", "9.9.9-2"))
+        self.expect(r"^dat-lab: siw: apt has no linux-headers-9\.9\.9-common of version 9\.9\.9-1, ", "--device", "siw", "--", "true", env=env)
 
     def test_siw_is_built_from_its_folder_of_the_sources_and_kept(self):
         env = self.debian_kernel()

@@ -51,8 +51,20 @@ def siw_sources(deb, folder):
 
 def siw_missing(compiler):
     """A line for each program that is missing for the build of siw."""
-    needed = {"make": "make", compiler: compiler, "ld": "binutils", "apt-get": "apt", "dpkg-deb": "dpkg", "modinfo": "kmod"}
+    needed = {"make": "make", compiler: compiler, "ld": "binutils", "apt-get": "apt", "dpkg": "dpkg", "dpkg-deb": "dpkg", "modinfo": "kmod"}
     return [f"siw: {name} is missing (builds the module): sudo apt-get install {package}" for name, package in needed.items() if not find_tool(name)]
+
+
+def tool_packages(apt, depends, version):
+    """{package: version} of what the headers of a kernel depend on. Debian publishes a new kernel some hours after the tools that build
+    it, and then has the tools of the new one only. They serve the last kernel, too, and its headers ask for no exact version of them."""
+    packages = {}
+    for name, relation in re.findall(r"(linux-(?:headers|kbuild|compiler)-[\w.+-]+)(?: \((\S+) )?", depends):
+        newest = next(iter(apt.versions(name)), version)  # apt lists it first
+        later = subprocess.run([find_tool("dpkg"), "--compare-versions", newest, "gt", version]).returncode == 0
+        exact = relation == "=" or version in apt.versions(name)
+        packages[name] = newest if later and not exact else version
+    return packages
 
 
 def siw_module(cache, kernel):
@@ -76,8 +88,8 @@ def siw_module(cache, kernel):
             break
     else:
         raise Failure(f"siw: apt has no {headers} of version {version}, that of the kernel: sudo apt-get update, or another --kernel")
-    packages = [headers, *re.findall(r"linux-(?:headers|kbuild|compiler)-[\w.+-]+", fields.get("Depends", "")), source]
-    missing = [p for p in packages if version not in apt.versions(p)]
+    packages = {headers: version, **tool_packages(apt, fields.get("Depends", ""), version), source: version}
+    missing = [p for p, v in packages.items() if v not in apt.versions(p)]
     if missing:
         raise Failure(*(f"siw: apt has no {p} of version {version}, that of the kernel: sudo apt-get update, or another --kernel" for p in missing))
     say(f"building siw for {release} (downloads about 150 MB, once; it is kept in {cache})")
@@ -85,8 +97,8 @@ def siw_module(cache, kernel):
         build, top = os.path.join(tmp, "siw"), os.path.join(tmp, "top")
         os.mkdir(build)
         os.mkdir(top)
-        for package in packages:
-            deb = apt.download(f"{package}={version}", tmp)
+        for package, of in packages.items():
+            deb = apt.download(f"{package}={of}", tmp)
             if package == source:
                 if not siw_sources(deb, build):
                     raise Failure(f"siw: {package} has no drivers/infiniband/sw/siw: use another --kernel")
