@@ -67,6 +67,16 @@ struct watched {
 constexpr dat::ep_attributes choosy{.recv_completion = completion_notification::selective,
                                     .request_completion = completion_notification::selective};
 
+/// Returns when a thread waits on the evd, which has no event.
+template <dat::streams S>
+void until_a_thread_waits(dat::evd<S>& evd) {
+  for (;;) {
+    const auto e = evd.dequeue();
+    if (!e && e.error().subtype() == return_subtype::evd_waiter) return;
+    std::this_thread::yield();
+  }
+}
+
 } // namespace
 
 TEST_CASE("selective endpoints: a completion wakes a waiter unless its operation was posted without notification",
@@ -237,11 +247,7 @@ TEST_CASE("an endpoint with selective completions cannot attach while a thread w
   end a("fk1", automatic);
   auto evd = must(a.ia.create_evd<mixed>(8));
   worker waiter([&](worker& w) { w.check(evd.wait(plenty, 2).has_value()); });
-  for (;;) {
-    const auto e = evd.dequeue();
-    if (!e && e.error().subtype() == return_subtype::evd_waiter) break;
-    std::this_thread::yield();
-  }
+  until_a_thread_waits(evd);
   const auto refused = a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}, choosy);
   REQUIRE_FALSE(refused);
   CHECK(refused.error() == dat::error(return_type::invalid_state, return_subtype::evd_waiter));
@@ -256,11 +262,7 @@ TEST_CASE("a second wait that is refused changes nothing for the thread that wai
   end a("fk1", automatic);
   auto evd = must(a.ia.create_evd<mixed>(8));
   worker waiter([&](worker& w) { w.check(evd.wait(plenty, 2).has_value()); });
-  for (;;) {
-    const auto e = evd.dequeue();
-    if (!e && e.error().subtype() == return_subtype::evd_waiter) break;
-    std::this_thread::yield();
-  }
+  until_a_thread_waits(evd);
   is_error(evd.wait(0us, 3), return_type::invalid_state, return_subtype::evd_waiter);
   is_error(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}, choosy), return_type::invalid_state,
            return_subtype::evd_waiter);
@@ -275,11 +277,7 @@ TEST_CASE("a thread that waited before any endpoint fed the evd arms the device 
   end a("fk1", automatic);
   auto evd = must(a.ia.create_evd<mixed>(8));
   worker waiter([&](worker& w) { w.check(evd.wait(plenty).has_value()); });
-  for (;;) {
-    const auto e = evd.dequeue();
-    if (!e && e.error().subtype() == return_subtype::evd_waiter) break;
-    std::this_thread::yield();
-  }
+  until_a_thread_waits(evd);
   const auto arms = [] { return fake::count(fake::call::ibv_req_notify_cq); };
   const auto before = arms();
   const auto ep = must(a.pz.create_ep<dat::rc>({.recv = evd, .request = evd, .connect = a.evd}, choosy));

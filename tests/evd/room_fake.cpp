@@ -45,6 +45,14 @@ struct many {
   }
 };
 
+/// A world whose first device has completion queues of up to 127 entries.
+fake::world with_queues_of_127() {
+  fake::world w;
+  w.devices[0].attr = fake::rxe_attr();
+  w.devices[0].attr->max_cqe = 127;
+  return w;
+}
+
 } // namespace
 
 TEST_CASE("an evd that was made for the requests of many endpoints has room for their graceful disconnects", "[evd]") {
@@ -83,10 +91,7 @@ TEST_CASE("an evd grows with the endpoints that are attached to it", "[evd][ep]"
 }
 
 TEST_CASE("an endpoint whose completions have no room is refused with the number of events needed", "[evd][ep]") {
-  fake::world small;
-  small.devices[0].attr = fake::rxe_attr();
-  small.devices[0].attr->max_cqe = 127;
-  const clean_world clean(small);
+  const clean_world clean(with_queues_of_127());
   end a;
   auto evd = must(a.ia.create_evd<dat::stream::dto>(8));
   const dat::ep_attributes half{.max_request_dtos = 60, .max_recv_dtos = 40};
@@ -300,10 +305,7 @@ TEST_CASE("the events of a connection need no memory when they come", "[evd]") {
 }
 
 TEST_CASE("modify divides the room of an evd anew, as if the endpoint had left it", "[evd][ep]") {
-  fake::world small;
-  small.devices[0].attr = fake::rxe_attr();
-  small.devices[0].attr->max_cqe = 127;
-  const clean_world clean(small);
+  const clean_world clean(with_queues_of_127());
   end a;
   auto evd = must(a.ia.create_evd<dat::stream::dto>(8));
   auto other = must(a.ia.create_evd<dat::stream::dto>(8));
