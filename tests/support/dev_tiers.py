@@ -78,7 +78,7 @@ def command_test(arguments: list[str]) -> int:
     """./dev test"""
     parser = argparse.ArgumentParser(
         prog="./dev test",
-        description="Build and run all tests: " + ", ".join(TIERS) + ". From scratch about 25 minutes on two cores.",
+        description="Build and run all tests: " + ", ".join(TIERS) + ". From scratch about 25 minutes on two quiet cores.",
         epilog="The last line is `N passed, N failed`. Full output of every step: build/logs; results: build/results.",
     )
     parser.add_argument("--only", metavar="TIER[,TIER]", default="", help="only these tiers; `unit` is the inner loop")
