@@ -284,9 +284,7 @@ public:
     if (!core_) return empty(call);
     if (core_->foreign()) {
       core_ = nullptr;
-      return error(return_type::invalid_handle, return_subtype::handle_lmr)
-          .at(call)
-          .hint("A forked child does not inherit the objects of its parent.");
+      return error(return_type::invalid_handle, return_subtype::handle_lmr).at(call).hint(detail::foreign_hint);
     }
     if (core_->read().in_use != 0)
       return error(return_type::invalid_state, return_subtype::lmr_in_use)

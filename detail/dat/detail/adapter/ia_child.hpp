@@ -83,6 +83,16 @@ struct child_type {
 /// that all shared objects of a program have one counter.
 [[gnu::visibility("default")]] inline std::atomic<std::uint32_t> forks{0};
 
+/// Remembers in which process an object was made.
+class fork_mark {
+public:
+  /// True in a forked child of that process.
+  [[nodiscard]] bool foreign() const noexcept { return forks_ != forks.load(std::memory_order_relaxed); }
+
+private:
+  const std::uint32_t forks_ = forks.load(std::memory_order_relaxed);
+};
+
 /// The base of objects that live in an ia and end with it.
 class ia_child : public counted, public list_node {
 public:
@@ -96,7 +106,7 @@ public:
   /// of the child sees that waiter. A forked child of the process finds every object of its parent dead.
   [[nodiscard]] bool dead() const noexcept { return dead_.load(std::memory_order_seq_cst) || foreign(); }
   /// True in a forked child of the process that made the object: see ia_core::foreign.
-  [[nodiscard]] bool foreign() const noexcept { return forks_ != forks.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool foreign() const noexcept { return made_.foreign(); }
 
   std::atomic<std::uint64_t> consumer_context{0}; ///< belongs to the consumer
 
@@ -136,7 +146,7 @@ private:
 
   ia_core* const ia_; // the object has a reference
   const child_type& type_;
-  const std::uint32_t forks_;
+  const fork_mark made_;
   bool has_place_ = false; // written before the child is published
   std::atomic<bool> dead_{false};
   std::atomic<bool> published_{false}; // cleared under the lock of the ia's children

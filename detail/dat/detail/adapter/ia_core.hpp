@@ -142,7 +142,7 @@ public:
   [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_seq_cst) || foreign(); }
   /// True in a forked child of the process that opened the ia. The objects belong to the parent, but the child inherits
   /// the descriptors: an object that the child ends or wakes would end or wake in the parent.
-  [[nodiscard]] bool foreign() const noexcept { return forks_ != forks.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool foreign() const noexcept { return opened_.foreign(); }
   [[nodiscard]] bool dead() const noexcept { return closed(); }
   std::atomic<std::uint64_t> consumer_context{0}; ///< belongs to the consumer
 
@@ -317,7 +317,7 @@ private:
   ref<counted> until_closed_;
   dat::qos qos_;
   bool orphaned_ = false; // the service thread released the last reference and deletes this object
-  const std::uint32_t forks_ = forks.load(std::memory_order_relaxed);
+  const fork_mark opened_;
   std::atomic<bool> closed_{false};
   std::atomic<std::uint32_t> holders_{0};
   std::atomic<std::uint32_t> evd_numbers_{1};

@@ -21,7 +21,7 @@ namespace dat { inline namespace v0 { namespace detail {
 // --- children --------------------------------------------------------------------------------------------------------
 
 DAT_DECL ia_child::ia_child(ref<ia_core> ia, const child_type& type) noexcept
-    : counted(&on_last_release), ia_(ia.detach()), type_(type), forks_(forks.load(std::memory_order_relaxed)) {
+    : counted(&on_last_release), ia_(ia.detach()), type_(type) {
   ia_->add(*this);
   if (kind() != child_kind::connection) ia_->retain_adapter();
 }

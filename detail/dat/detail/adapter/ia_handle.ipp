@@ -17,7 +17,7 @@ DAT_DECL expected<void> ia_handle::close(bool graceful) noexcept {
     drop();
     return error(return_type::invalid_handle, return_subtype::handle_ia)
         .at("ia.close", object_kind::ia)
-        .hint("A forked child does not inherit the objects of its parent.");
+        .hint(foreign_hint);
   }
   const bool can_close = core->can_close_here();
   if (graceful && (can_close ? core->in_use() : core->known_in_use()))

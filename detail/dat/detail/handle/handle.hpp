@@ -55,6 +55,8 @@ private:
   ref<Core> core_;
 };
 
+inline constexpr const char* foreign_hint = "A forked child does not inherit the objects of its parent.";
+
 /// Ends an object whose handle is dropped. An endpoint or service point has no users: it ends here, although a thread
 /// may hold a reference for a moment. A region ends as well, because its memory may end now, and so do the bindings of
 /// windows to it. A cno ends with its last evd, so that its agent is not called later. Other objects end with their
@@ -88,8 +90,7 @@ public:
       this->forget();
       return error(return_type::invalid_handle, which)
           .at(call)
-          .hint(foreign ? "A forked child does not inherit the objects of its parent."
-                        : "Its ia was closed, with everything in it.");
+          .hint(foreign ? foreign_hint : "Its ia was closed, with everything in it.");
     }
     if constexpr (requires { core->users; })
       if (core->users.load(std::memory_order_acquire) != 0) return used(call, in_use);

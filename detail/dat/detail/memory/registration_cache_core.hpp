@@ -45,7 +45,7 @@ public:
 
   /// True in a forked child of the process that made the cache. There the cache has no effect, and takes no lock, which
   /// another thread may have held during the fork.
-  [[nodiscard]] bool foreign() const noexcept { return forks_ != forks.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool foreign() const noexcept { return made_.foreign(); }
   /// Finds or registers a region that covers the bytes, and counts another use of it.
   [[nodiscard]] expected<entry*> acquire(std::uintptr_t first, std::size_t bytes) noexcept {
     if (!foreign()) [[likely]] {
@@ -142,7 +142,7 @@ private:
   const int access_;
   const bool whole_pages_;
   const std::size_t max_bytes_;
-  const std::uint32_t forks_ = forks.load(std::memory_order_relaxed);
+  const fork_mark made_;
   unique_array<place> places_;
   unique_array<entry> entries_;
 
