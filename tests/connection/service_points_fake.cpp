@@ -1,6 +1,6 @@
 // Service points and endpoints whose verbs calls fail, in the fake world.
 // SPDX-License-Identifier: BSL-1.0
-#include "world.hpp"
+#include "attempt.hpp"
 
 #include <dat/csp.hpp>
 #include <dat/ep_params.hpp>
@@ -70,27 +70,21 @@ TEST_CASE("a request that could not be handed off keeps the endpoint that waits 
 }
 
 TEST_CASE("a request of a closed service point can be handed to the next one at its port", "[connection]") {
-  clean_world world;
-  end a("fk1");
-  end b("fk2");
-  a.make_ep();
-  b.make_ep();
-  auto psp = must(b.ia.create_psp(service, b.evd));
-  must(a.ep.connect(b.ia.address(), service, plenty));
-  settle(a, b);
-  auto request = request_on(b.evd);
+  attempt t;
+  t.connect();
+  auto request = request_on(t.b.evd);
   is_error(request.handoff(service), return_type::invalid_parameter, dat::return_subtype::arg2);
-  must(psp.close());
+  must(t.psp.close());
   is_error(request.handoff(service), return_type::invalid_parameter, dat::return_subtype::arg2);
-  psp = must(b.ia.create_psp(service, b.evd));
+  t.psp = must(t.b.ia.create_psp(service, t.b.evd));
   must(request.handoff(service));
-  request = request_on(b.evd);
-  CHECK(request.service() == psp.id());
+  request = request_on(t.b.evd);
+  CHECK(request.service() == t.psp.id());
   is_error(request.handoff(service), return_type::invalid_parameter, dat::return_subtype::arg2);
-  must(request.accept(b.ep));
-  settle(a, b);
-  CHECK(a.take() == events{"established"});
-  CHECK(b.take() == events{"established"});
+  must(request.accept(t.b.ep));
+  t.settle();
+  CHECK(t.a.take() == events{"established"});
+  CHECK(t.b.take() == events{"established"});
 }
 
 TEST_CASE("an evd is in use until its service point has ended at the connection manager", "[connection]") {
