@@ -61,7 +61,9 @@ std::vector<long> long_timers() {
 
 } // namespace
 
-TEST_CASE("two tests come within keep_alive, because the first one may find a request of before", "[keep_alive]") {
+TEST_CASE(
+    "the timer of an idle connection runs at half of keep_alive, because its first run may find an earlier request",
+    "[keep_alive]") {
   const clean_world world;
   end a{"fk1"};
   end b{"fk2"};

@@ -208,7 +208,7 @@ TEST_CASE("queries return the same attributes before, during and after a connect
   CHECK(after.has_pz);
   CHECK(same(must(t.a.ep.query()).attributes, a));
   CHECK(same(must(t.b.ep.query()).attributes, b));
-  // The communicator that the first service point set in the endpoint does not prevent a second one.
+  // The communicator that the first service point set in the endpoint does not prevent a second service point.
   auto another = must(t.b.ia.create_csp(tcp, t.b.evd));
   must(t.a.ep.common_connect(must(another.query()).address, patience));
   t.settle();

@@ -208,7 +208,7 @@ TEST_CASE("requests that are posted after an abrupt end of a graceful disconnect
   must(a.ep.disconnect(dat::close_mode::graceful));
   must(a.ep.disconnect());
   fake::finish();
-  // The call that gives the first completion finds the one of the graceful disconnect, too.
+  // The drain that takes the first completion also takes the completion of the graceful disconnect.
   events seen;
   bool posted = false;
   const auto visit = [&](const auto& e) {
